@@ -20,23 +20,25 @@ static const struct gp_codec_device *tensor_device(const struct gp_body *b)
 struct gp_plan_spec gp_body_plan_spec(const struct gp_body *b)
 {
 	const struct gp_body_spec *spec = &b->spec;
-	return (struct gp_plan_spec){.graph = b->graph,
-				     .batch = spec->session.chunk_samples,
-				     .slots = spec->session.window,
-				     .train = !spec->session.eval_only,
-				     .calibrate = spec->session.calibrates,
-				     .recompute = spec->session.recompute,
-				     .maps = gp_session_maps(&b->spec.session),
-				     .map_inputs = ~spec->session.data_inputs,
-				     .grad_inputs = b->grad_inputs,
-				     .seed = spec->session.seed,
-				     .optim = spec->session.optim,
-				     .decays = &b->spec.session.decays,
-				     .undo = spec->session.undo,
-				     .precision = spec->session.precision,
-				     .params_given = spec->weights > 0 || spec->restore_step > 0,
-				     .device_io = tensor_device(b) != NULL,
-				     .stop = &b->stop};
+	struct gp_plan_spec ps = {.graph = b->graph,
+				  .batch = spec->session.chunk_samples,
+				  .slots = spec->session.window,
+				  .train = !spec->session.eval_only,
+				  .calibrate = spec->session.calibrates,
+				  .recompute = spec->session.recompute,
+				  .maps = gp_session_maps(&b->spec.session),
+				  .map_inputs = ~spec->session.data_inputs,
+				  .grad_inputs = b->grad_inputs,
+				  .seed = spec->session.seed,
+				  .optim = spec->session.optim,
+				  .decays = &b->spec.session.decays,
+				  .undo = spec->session.undo,
+				  .precision = spec->session.precision,
+				  .params_given = spec->weights > 0 || spec->restore_step > 0,
+				  .device_io = tensor_device(b) != NULL,
+				  .stop = &b->stop};
+	gp_session_coded(&b->spec.session, &ps);
+	return ps;
 }
 
 static uint64_t squares_bytes(const struct gp_body_spec *spec)

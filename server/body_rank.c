@@ -34,7 +34,8 @@ uint64_t gp_body_rank_bytes(const struct gp_body_spec *spec)
 {
 	if (spec->session.decays.count == 0)
 		return 0;
-	return 2 * gp_graph_bytes(spec->graph) + gp_plan_replace_bytes(spec->graph);
+	return 2 * gp_graph_bytes(spec->graph) +
+	       gp_plan_replace_bytes(spec->graph, gp_session_codec(&spec->session, GP_STRUCT_STATE));
 }
 
 enum gp_status gp_body_estimate_ranks(struct gp_body *b,

@@ -108,7 +108,7 @@ enum gp_status gp_body_restore(struct gp_body *b, struct gp_err *err)
 
 uint64_t gp_body_checkpoint_bytes(const struct gp_body_spec *spec)
 {
-	return spec->state ? gp_snapshot_plan_bytes(spec->graph) : 0;
+	return spec->state ? gp_snapshot_plan_bytes(spec->graph, gp_session_codec(&spec->session, GP_STRUCT_STATE)) : 0;
 }
 
 static void free_parts(struct gp_body_checkpoint *k)

@@ -94,6 +94,7 @@ static void body_ready(void *arg)
 	ready.ladders = true;
 	ready.recomputes = true;
 	ready.encodes_maps = true;
+	ready.codes = (1u << GP_STRUCTS) - 1;
 	ready.lengths = gp_body_takes_lengths(s->body);
 	struct choice choice;
 	ready.choice = describe_choice(s, &choice);

@@ -51,10 +51,10 @@ static enum gp_status refuse_time(const struct gp_session_spec *session, bool ba
 		pass, session->chunk_samples, seconds, limit_s, (long long)(batch / fitting_chunk(batch, samples)));
 }
 
-static void add_coding(const struct gp_codec_spec *maps, bool encodes, uint64_t elements, struct gp_work *pass)
+static void add_coding(const struct gp_codec_spec *codec, bool encodes, uint64_t elements, struct gp_work *pass)
 {
 	struct gp_work coding = {0};
-	if (!gp_mul_ok(elements, gp_store_work(maps, encodes), &coding.elements))
+	if (!gp_mul_ok(elements, gp_store_work(codec, encodes), &coding.elements))
 		coding.elements = UINT64_MAX;
 	gp_work_add(pass, &coding);
 }
@@ -70,14 +70,17 @@ static uint64_t edge_elements(const struct gp_graph *g)
 }
 
 /* What is computed a second time, or encoded in forward and decoded in backward. What lies at the body's edge is both encoded
- * and decoded when backward begins. */
+ * and decoded when backward begins, and a gradient of a map when it is there. */
 static void add_memory_work(const struct gp_graph *g, const struct gp_session_spec *session, struct gp_work *forward,
 			    struct gp_work *backward)
 {
 	const struct gp_codec_spec *maps = gp_session_maps(session);
+	const struct gp_codec_spec *grads = gp_session_codec(session, GP_STRUCT_GRAD_MAPS);
 	const uint64_t elements = forward->elements;
 	if (session->recompute)
 		gp_work_add(backward, forward);
+	for (int encodes = 0; grads && encodes < 2; encodes++)
+		add_coding(grads, encodes, elements, backward);
 	if (!maps)
 		return;
 	add_coding(maps, true, elements, forward);

@@ -157,12 +157,13 @@ static const struct gp_graph *graph_of(const struct local_engine *e)
 	return e->ranked ? e->ranked : e->base.spec.graph;
 }
 
-/* Where the model would be cut: in a split run of the same options maps are those of the parts. */
+/* Where the model would be cut: in a split run of the same options maps, and their gradients, are those of the parts. */
 static void set_cuts(const struct local_engine *e, struct gp_plan_spec *out)
 {
 	const struct gp_graph *g = graph_of(e);
 	const struct gp_cut *cut = &e->base.spec.cut;
-	if (!out->maps || cut->head <= 0 || cut->tail <= cut->head || cut->tail >= g->blocks)
+	if ((!out->maps && !out->coded[GP_STRUCT_GRAD_MAPS]) || cut->head <= 0 || cut->tail <= cut->head ||
+	    cut->tail >= g->blocks)
 		return;
 	out->cuts[0] = g->block[cut->head].first_node;
 	out->cuts[1] = g->block[cut->tail].first_node;
@@ -184,6 +185,7 @@ static struct gp_plan_spec plan_spec(const struct local_engine *e)
 				   .decays = &spec->session.decays,
 				   .loss = spec->loss,
 				   .precision = spec->session.precision};
+	gp_session_coded(&spec->session, &out);
 	set_cuts(e, &out);
 	return out;
 }

@@ -201,19 +201,21 @@ static enum gp_status make_workers(struct split_engine *e, struct gp_err *err)
 static struct gp_plan_spec plan_spec(const struct split_engine *e, const struct gp_graph *part)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
-	return (struct gp_plan_spec){.graph = part,
-				     .batch = gp_split_chunk_samples(e),
-				     .slots = spec->session.window,
-				     .train = !spec->session.eval_only,
-				     .calibrate = spec->session.calibrates,
-				     .recompute = spec->session.recompute,
-				     .maps = gp_session_maps(&spec->session),
-				     .seed = spec->session.seed,
-				     .optim = spec->session.optim,
-				     .decays = &spec->session.decays,
-				     .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
-				     .loss = spec->loss,
-				     .precision = spec->client_precision};
+	struct gp_plan_spec ps = {.graph = part,
+				  .batch = gp_split_chunk_samples(e),
+				  .slots = spec->session.window,
+				  .train = !spec->session.eval_only,
+				  .calibrate = spec->session.calibrates,
+				  .recompute = spec->session.recompute,
+				  .maps = gp_session_maps(&spec->session),
+				  .seed = spec->session.seed,
+				  .optim = spec->session.optim,
+				  .decays = &spec->session.decays,
+				  .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
+				  .loss = spec->loss,
+				  .precision = spec->client_precision};
+	gp_session_coded(&spec->session, &ps);
+	return ps;
 }
 
 struct gp_plan_spec gp_split_head_spec(const struct split_engine *e, const struct gp_crossing *c)

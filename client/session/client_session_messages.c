@@ -411,6 +411,16 @@ static enum gp_status take_choice(struct gp_client_session *s, const Gpsplit__Ch
 	return GP_OK;
 }
 
+static enum gp_status check_coded(const struct gp_client_open *o, uint32_t codes, struct gp_err *err)
+{
+	const uint32_t lacks = gp_session_coded_bits(o->spec) & ~codes;
+	for (int i = 0; i < GP_STRUCTS; i++)
+		if (lacks >> i & 1)
+			GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old for --compress %s=%s; leave that out",
+				o->server, gp_structure_name[i], o->spec->coded[i].text);
+	return GP_OK;
+}
+
 static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready *m, struct gp_err *err)
 {
 	const struct gp_client_open *o = s->open;
@@ -431,6 +441,7 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 	if (!m->encodes_maps && gp_session_maps(o->spec))
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to keep maps encoded (--compress)", o->server);
 	GP_TRY(take_choice(s, m->choice, err));
+	GP_TRY(check_coded(o, m->codes, err));
 	s->takes_lengths = m->lengths && o->spec->lengths;
 	if (o->spec->lengths && !m->lengths)
 		gp_log(session, GP_LOG_WARN,

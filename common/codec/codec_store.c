@@ -54,6 +54,12 @@ enum gp_status gp_store_check(const struct gp_codec_spec *spec, struct gp_err *e
 	return GP_OK;
 }
 
+bool gp_store_has_scale(const struct gp_codec_spec *spec)
+{
+	const uint16_t id = spec->stage[0].id;
+	return id != GP_CODEC_ID_fp16 && id != GP_CODEC_ID_bf16 && id != GP_CODEC_ID_fp8;
+}
+
 static uint64_t bound(const struct gp_codec_spec *spec, uint64_t n)
 {
 	return LENGTH_BYTES + gp_codec_ops_by_id(spec->stage[0].id)->bound(spec->stage[0].value, n);
@@ -135,7 +141,7 @@ static uint64_t elements_of(uint64_t n, uint64_t block)
 	return left < GP_STORE_BLOCK ? left : GP_STORE_BLOCK;
 }
 
-static uint64_t block_bytes(const struct gp_store_coder *c)
+uint64_t gp_store_coder_block_bytes(const struct gp_store_coder *c)
 {
 	return (LENGTH_BYTES + c->ops->bound(c->value, GP_STORE_BLOCK) + ALIGN - 1) / ALIGN * ALIGN;
 }
@@ -189,12 +195,39 @@ static void decode(struct gp_store_coder *c, const uint8_t *from, uint64_t n, fl
 
 void gp_store_encode(struct gp_store_coder *c, const float *x, uint64_t n, uint64_t block, uint8_t *store)
 {
-	encode(c, x + block * GP_STORE_BLOCK, elements_of(n, block), store + block * block_bytes(c));
+	encode(c, x + block * GP_STORE_BLOCK, elements_of(n, block), store + block * gp_store_coder_block_bytes(c));
 }
 
 void gp_store_decode(struct gp_store_coder *c, const uint8_t *store, uint64_t n, uint64_t block, float *x)
 {
-	decode(c, store + block * block_bytes(c), elements_of(n, block), x + block * GP_STORE_BLOCK);
+	decode(c, store + block * gp_store_coder_block_bytes(c), elements_of(n, block), x + block * GP_STORE_BLOCK);
+}
+
+void gp_store_clear_rest(const struct gp_store_coder *c, uint64_t n, uint8_t *store)
+{
+	const uint64_t len = gp_get_u32(store), most = c->ops->bound(c->value, n);
+	memset(store + LENGTH_BYTES + len, 0, most - len);
+}
+
+static enum gp_status accept(struct gp_store_coder *c, const uint8_t *from, uint64_t n, struct gp_err *err)
+{
+	const struct gp_codec_pass pass = {0};
+	const struct gp_span in = {from + LENGTH_BYTES, gp_get_u32(from)};
+	if (in.len > c->ops->bound(c->value, n))
+		GP_FAIL(err, GP_INVALID, "a code of %zu bytes is longer than %llu elements can have", in.len,
+			(unsigned long long)n);
+	set_elements(c, n);
+	if (c->ops->decode(c->state, &pass, in, c->room, err) == GP_OK)
+		return GP_OK;
+	err->code = GP_INVALID;
+	return GP_INVALID;
+}
+
+enum gp_status gp_store_accept(struct gp_store_coder *c, const uint8_t *store, uint64_t n, struct gp_err *err)
+{
+	for (uint64_t block = 0; block < gp_store_blocks(n); block++)
+		GP_TRY(accept(c, store + block * gp_store_coder_block_bytes(c), elements_of(n, block), err));
+	return GP_OK;
 }
 
 void gp_store_round_trip(struct gp_store_coder *c, float *x, uint64_t n, uint64_t block)

@@ -33,6 +33,9 @@
 /* GP_USAGE: the chain is not one of these; the text says what is possible. */
 enum gp_status gp_store_check(const struct gp_codec_spec *spec, struct gp_err *err);
 
+/* Whether what becomes of an element depends on the others of its block. */
+bool gp_store_has_scale(const struct gp_codec_spec *spec);
+
 /* Room for `n` elements; of a whole block. */
 uint64_t gp_store_bytes(const struct gp_codec_spec *spec, uint64_t n);
 uint64_t gp_store_block_bytes(const struct gp_codec_spec *spec);
@@ -49,6 +52,8 @@ struct gp_store_coder;
 /* `spec` has passed gp_store_check. GP_NOMEM. */
 enum gp_status gp_store_coder_new(const struct gp_codec_spec *spec, struct gp_store_coder **out, struct gp_err *err);
 void gp_store_coder_free(struct gp_store_coder *c);
+/* gp_store_block_bytes of its spec. */
+uint64_t gp_store_coder_block_bytes(const struct gp_store_coder *c);
 /* What one takes. */
 uint64_t gp_store_coder_bytes(const struct gp_codec_spec *spec);
 
@@ -56,6 +61,12 @@ uint64_t gp_store_coder_bytes(const struct gp_codec_spec *spec);
 void gp_store_encode(struct gp_store_coder *c, const float *x, uint64_t n, uint64_t block, uint8_t *store);
 /* `store` holds what gp_store_encode has written for an array of that size. */
 void gp_store_decode(struct gp_store_coder *c, const uint8_t *store, uint64_t n, uint64_t block, float *x);
+
+/* Behind the code of an array of at most one block, up to the end of its room, zeros: so that equal values give equal bytes,
+ * whatever lay there. */
+void gp_store_clear_rest(const struct gp_store_coder *c, uint64_t n, uint8_t *store);
+/* GP_INVALID: what lies there, gp_store_bytes of it, is no code of `n` elements. For bytes from outside. */
+enum gp_status gp_store_accept(struct gp_store_coder *c, const uint8_t *store, uint64_t n, struct gp_err *err);
 
 /* Replaces a block by what decoding its code gives. */
 void gp_store_round_trip(struct gp_store_coder *c, float *x, uint64_t n, uint64_t block);

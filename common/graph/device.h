@@ -57,6 +57,12 @@ enum gp_mode {
  */
 enum gp_precision { GP_PRECISION_FP32 = 0, GP_PRECISION_BF16 = 1, GP_PRECISION_TF32 = 2, GP_PRECISIONS };
 
+/*
+ * What of a training, beside maps, may pass through a codec: gradients of values, parameters, gradients of parameters, what
+ * the optimizer remembers. Pinned: a bit of READY each.
+ */
+enum gp_structure { GP_STRUCT_GRAD_MAPS, GP_STRUCT_WEIGHTS, GP_STRUCT_WEIGHT_GRADS, GP_STRUCT_STATE, GP_STRUCTS };
+
 /* What `loss` computes. Labels have 4 bytes each. */
 enum gp_loss_kind {
 	GP_LOSS_CROSS_ENTROPY, /* int32_t: the number of a class, of as many as a row of the output has scores. Of an output
@@ -91,8 +97,20 @@ struct gp_plan_spec {
 	 * recompute. */
 	const struct gp_codec_spec *maps;
 	uint64_t map_inputs; /* bit i: input i is an activation, so a map like any other; the rest is data */
-	/* With maps, in a plan of a whole model: nodes before which it would be cut. Then the same maps are kept as in plans
-	 * of its parts, and gradients are the same. 0: none. */
+	/*
+	 * (optional) When train: as maps. GP_STRUCT_STATE lies encoded, and is decoded in blocks while an update runs. The
+	 * others are replaced by what decoding their code gives:
+	 *   GP_STRUCT_GRAD_MAPS     what a node's backward computes as the gradient of an input, before it is added to other
+	 *                          contributions;
+	 *   GP_STRUCT_WEIGHTS       every trained parameter, as forward and backward read it: param_get gives what the update
+	 *                          computes with, param_set sets it. With no_master there is nothing else: an update ends with
+	 *                          it, and param_set is taken as it is;
+	 *   GP_STRUCT_WEIGHT_GRADS  what the chunks of a step have added up, as grad_squares and the update read it.
+	 */
+	const struct gp_codec_spec *coded[GP_STRUCTS];
+	bool no_master;
+	/* With maps, or coded gradients of them, in a plan of a whole model: nodes before which it would be cut. Then the
+	 * same maps are kept, or coded, as in plans of its parts, and gradients are the same. 0: none. */
 	int cuts[2];
 	enum gp_loss_kind loss;
 	enum gp_precision precision; /* GP_DEVICE where the device lacks it */
@@ -245,11 +263,21 @@ struct gp_device_ops {
 	/*
 	 * What the optimizer remembers of each trained parameter: so many arrays of its size, in PyTorch's layout. None
 	 * for SGD without momentum or an evaluation plan; 1 for SGD: momentum_buffer; 2 for Adam: exp_avg, exp_avg_sq.
+	 * Where it lies encoded, optim_get decodes it and optim_set encodes it.
 	 */
 	int (*optim_states)(const struct gp_plan *plan);
 	/* Array `which` of trained parameter `index`. GP_INTERNAL where there is none. */
 	enum gp_status (*optim_get)(struct gp_plan *plan, int index, int which, float *out, struct gp_err *err);
 	enum gp_status (*optim_set)(struct gp_plan *plan, int index, int which, const float *in, struct gp_err *err);
+	/*
+	 * (optional) State that lies encoded, as it is, so that it can be written down and goes on exactly: how many bytes an
+	 * array of parameter `index` has, 0 where it lies as floats; out; and in. What comes in may be any bytes: GP_INVALID
+	 * where they are no code of such an array, which is then as it was. NULL: state lies as floats.
+	 */
+	uint64_t (*optim_code_bytes)(const struct gp_plan *plan, int index);
+	enum gp_status (*optim_code_get)(struct gp_plan *plan, int index, int which, uint8_t *out, struct gp_err *err);
+	enum gp_status (*optim_code_set)(struct gp_plan *plan, int index, int which, const uint8_t *in,
+					 struct gp_err *err);
 	/* Updates made so far; Adam's next correction is for one more. */
 	uint64_t (*optim_count_get)(const struct gp_plan *plan);
 	void (*optim_count_set)(struct gp_plan *plan, uint64_t updates);

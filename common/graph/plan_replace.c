@@ -4,6 +4,7 @@
  */
 #include "common/graph/plan_replace.h"
 
+#include "common/codec/codec_store.h"
 #include "common/graph/snapshot.h"
 
 enum gp_status gp_plan_renew(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **plan,
@@ -35,8 +36,10 @@ enum gp_status gp_plan_replace(struct gp_device *dev, const struct gp_plan_spec 
 	return status;
 }
 
-/* The largest array passes once more through a buffer. */
-uint64_t gp_plan_replace_bytes(const struct gp_graph *g)
+/* The largest array passes once more through a buffer; encoded state through two, and into a code of its own. */
+uint64_t gp_plan_replace_bytes(const struct gp_graph *g, const struct gp_codec_spec *state)
 {
-	return gp_snapshot_plan_bytes(g) + g->param_elements * sizeof(float);
+	const uint64_t floats = g->param_elements * sizeof(float);
+	const uint64_t sum = gp_snapshot_plan_bytes(g, state) + floats;
+	return state ? sum + 2 * floats + gp_store_coder_bytes(state) : sum;
 }

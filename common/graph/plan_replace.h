@@ -21,7 +21,8 @@ enum gp_status gp_plan_replace(struct gp_device *dev, const struct gp_plan_spec 
 /* The same, but the new plan is as plan_new makes it, with 0 updates. */
 enum gp_status gp_plan_renew(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **plan,
 			     struct gp_err *err);
-/* How many bytes gp_plan_replace needs at most beside the plans, where the old one is of this graph. */
-uint64_t gp_plan_replace_bytes(const struct gp_graph *g);
+/* How many bytes gp_plan_replace needs at most beside the plans, where the old one is of this graph and its state is encoded by
+ * `state`, or not (NULL). */
+uint64_t gp_plan_replace_bytes(const struct gp_graph *g, const struct gp_codec_spec *state);
 
 #endif

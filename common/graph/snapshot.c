@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "common/codec/moment_store.h"
+
 #define OPTIM_ARRAYS_MAX 2 /* of Adam */
 
 enum { NAME_ROOM = GP_NAME_MAX + 32 };
@@ -52,19 +54,33 @@ static const char *array_name(char text[NAME_ROOM], int which, const struct gp_p
 	return text;
 }
 
+/* Bytes of the array's code; 0: it lies as floats. */
+static uint64_t code_bytes(const struct gp_plan *plan, int index, int which)
+{
+	return which >= 0 && plan->ops->optim_code_bytes ? plan->ops->optim_code_bytes(plan, index) : 0;
+}
+
+static enum gp_status add_array(struct gp_snapshot *s, struct gp_plan *plan, int index, int which, struct gp_err *err)
+{
+	const struct gp_param *p = &plan->spec.graph->param[index];
+	const uint64_t bytes = code_bytes(plan, index, which);
+	const struct gp_shape code = {.ndim = 1, .dim = {(int64_t)bytes}};
+	char name[NAME_ROOM];
+	void *data;
+	array_name(name, which, p);
+	GP_TRY(add_item(s, name, bytes > 0 ? &code : &p->shape, bytes > 0 ? GP_ST_U8 : GP_ST_F32, &data, err));
+	if (which < 0)
+		return plan->ops->param_get(plan, index, data, err);
+	return bytes > 0 ? plan->ops->optim_code_get(plan, index, which, data, err)
+			 : plan->ops->optim_get(plan, index, which, data, err);
+}
+
 static enum gp_status add_param(struct gp_snapshot *s, struct gp_plan *plan, int index, struct gp_err *err)
 {
 	const struct gp_param *p = &plan->spec.graph->param[index];
 	int arrays = p->trained ? plan->ops->optim_states(plan) : 0;
-	char name[NAME_ROOM];
-	for (int which = -1; which < arrays; which++) {
-		void *data;
-		GP_TRY(add_item(s, array_name(name, which, p), &p->shape, GP_ST_F32, &data, err));
-		if (which < 0)
-			GP_TRY(plan->ops->param_get(plan, index, data, err));
-		else
-			GP_TRY(plan->ops->optim_get(plan, index, which, data, err));
-	}
+	for (int which = -1; which < arrays; which++)
+		GP_TRY(add_array(s, plan, index, which, err));
 	return GP_OK;
 }
 
@@ -97,43 +113,84 @@ void gp_snapshot_deinit(struct gp_snapshot *s)
 	*s = (struct gp_snapshot){0};
 }
 
-uint64_t gp_snapshot_plan_bytes(const struct gp_graph *g)
+/* The code of a small array may be larger than the array. */
+static uint64_t state_bytes(const struct gp_graph *g, const struct gp_codec_spec *state)
 {
-	return g->param_elements * sizeof(float) * (1 + OPTIM_ARRAYS_MAX) +
+	uint64_t sum = 0;
+	for (int i = 0; state && i < g->params; i++)
+		sum += gp_moment_bytes(state, g->param[i].count);
+	return state ? sum : g->param_elements * sizeof(float);
+}
+
+uint64_t gp_snapshot_plan_bytes(const struct gp_graph *g, const struct gp_codec_spec *state)
+{
+	return g->param_elements * sizeof(float) + OPTIM_ARRAYS_MAX * state_bytes(g, state) +
 	       (uint64_t)g->params * (1 + OPTIM_ARRAYS_MAX) * (sizeof(struct gp_st_item) + NAME_ROOM);
 }
 
 /* --- in --------------------------------------------------------------------------------------------------------- */
 
-static enum gp_status find_array(const struct gp_st_file *f, const struct gp_param *p, int which,
+/* `code`: the bytes of one; 0: the parameter's shape. */
+static bool fits(const struct gp_st_tensor *t, const struct gp_param *p, uint64_t code)
+{
+	if (code > 0)
+		return t->dtype == GP_ST_U8 && t->count == code;
+	return t->dtype == GP_ST_F32 && gp_shape_equal(&t->shape, &p->shape);
+}
+
+static enum gp_status find_array(const struct gp_st_file *f, const struct gp_plan *plan, int index, int which,
 				 const struct gp_st_tensor **out, struct gp_err *err)
 {
+	const struct gp_param *p = &plan->spec.graph->param[index];
 	char name[NAME_ROOM];
 	const struct gp_st_tensor *t = gp_st_find(f, array_name(name, which, p));
 	if (!t)
 		GP_FAIL(err, GP_INVALID, "the checkpoint has no tensor '%.200s'", name);
-	if (t->dtype != GP_ST_F32 || !gp_shape_equal(&t->shape, &p->shape))
+	if (!fits(t, p, code_bytes(plan, index, which)))
 		GP_FAIL(err, GP_INVALID, "tensor '%.200s' of the checkpoint has another type or shape", name);
 	*out = t;
 	return GP_OK;
 }
 
-static enum gp_status check_plan(const struct gp_st_file *f, const struct gp_plan *plan, uint64_t *largest,
-				 struct gp_err *err)
+/* `c`: of state that lies encoded. */
+static enum gp_status check_array(const struct gp_st_file *f, const struct gp_plan *plan, int index, int which,
+				  struct gp_store_coder *c, struct gp_err *err)
+{
+	const struct gp_param *p = &plan->spec.graph->param[index];
+	const struct gp_st_tensor *t;
+	GP_TRY(find_array(f, plan, index, which, &t, err));
+	if (code_bytes(plan, index, which) == 0 || gp_moment_accept(c, t->data, p->count, err) == GP_OK)
+		return GP_OK;
+	return gp_err_prefix(err, "tensor 'optimizer.%d.%.200s' of the checkpoint", which, p->name);
+}
+
+static enum gp_status check_arrays(const struct gp_st_file *f, const struct gp_plan *plan, uint64_t *largest,
+				   struct gp_store_coder *c, struct gp_err *err)
 {
 	const struct gp_graph *g = plan->spec.graph;
-	const struct gp_st_tensor *t;
 	*largest = 1;
 	for (int i = 0; i < g->params; i++) {
 		if (g->param[i].follows)
 			continue;
 		int arrays = g->param[i].trained ? plan->ops->optim_states(plan) : 0;
 		for (int which = -1; which < arrays; which++)
-			GP_TRY(find_array(f, &g->param[i], which, &t, err));
+			GP_TRY(check_array(f, plan, i, which, c, err));
 		if (g->param[i].count > *largest)
 			*largest = g->param[i].count;
 	}
 	return GP_OK;
+}
+
+static enum gp_status check_plan(const struct gp_st_file *f, const struct gp_plan *plan, uint64_t *largest,
+				 struct gp_err *err)
+{
+	const struct gp_codec_spec *state = plan->spec.coded[GP_STRUCT_STATE];
+	struct gp_store_coder *c = NULL;
+	if (state)
+		GP_TRY(gp_store_coder_new(state, &c, err));
+	const enum gp_status status = check_arrays(f, plan, largest, c, err);
+	gp_store_coder_free(c);
+	return status;
 }
 
 static enum gp_status set_array(struct gp_plan *plan, int index, int which, const float *values, struct gp_err *err)
@@ -142,21 +199,26 @@ static enum gp_status set_array(struct gp_plan *plan, int index, int which, cons
 			 : plan->ops->optim_set(plan, index, which, values, err);
 }
 
+static enum gp_status load_array(struct gp_plan *plan, const struct gp_st_file *f, int index, int which, float *room,
+				 struct gp_err *err)
+{
+	const struct gp_st_tensor *t;
+	GP_TRY(find_array(f, plan, index, which, &t, err));
+	if (code_bytes(plan, index, which) > 0)
+		return plan->ops->optim_code_set(plan, index, which, t->data, err);
+	GP_TRY(gp_st_read_f32(t, room, err));
+	return set_array(plan, index, which, room, err);
+}
+
 /* `f` NULL: optimizer state of zeros. */
 static enum gp_status set_arrays(struct gp_plan *plan, const struct gp_st_file *f, int index, float *room,
 				 struct gp_err *err)
 {
 	const struct gp_param *p = &plan->spec.graph->param[index];
 	int arrays = p->trained ? plan->ops->optim_states(plan) : 0;
-	for (int which = f ? -1 : 0; which < arrays; which++) {
-		const struct gp_st_tensor *t;
-		memset(room, 0, p->count * sizeof *room);
-		if (f) {
-			GP_TRY(find_array(f, p, which, &t, err));
-			GP_TRY(gp_st_read_f32(t, room, err));
-		}
-		GP_TRY(set_array(plan, index, which, room, err));
-	}
+	memset(room, 0, p->count * sizeof *room);
+	for (int which = f ? -1 : 0; which < arrays; which++)
+		GP_TRY(f ? load_array(plan, f, index, which, room, err) : set_array(plan, index, which, room, err));
 	return GP_OK;
 }
 
@@ -207,16 +269,54 @@ static void cut_matrix(const float *from, const struct gp_shape *whole, const st
 		memcpy(to + (size_t)row * columns, from + row * whole->dim[1], columns * sizeof *to);
 }
 
-static enum gp_status move_array(const struct gp_st_item *item, struct gp_plan *plan, int index, int which, float *room,
-				 struct gp_err *err)
+/* Makes of the code of an array of shape `whole` that of its first rows and columns. */
+static void cut_coded(struct gp_store_coder *c, const uint8_t *code, const struct gp_shape *whole,
+		      const struct gp_shape *part, float *room, float *cut, uint8_t *to)
+{
+	const uint64_t n = gp_shape_elements(whole), less = gp_shape_elements(part);
+	for (uint64_t block = 0; block < gp_store_blocks(n); block++)
+		gp_moment_decode(c, code, n, block, room + block * GP_STORE_BLOCK);
+	cut_matrix(room, whole, part, cut);
+	for (uint64_t block = 0; block < gp_store_blocks(less); block++)
+		gp_moment_encode(c, cut + block * GP_STORE_BLOCK, less, block, to);
+}
+
+static enum gp_status move_cut_code(const struct gp_st_item *item, const struct gp_shape *whole, struct gp_plan *plan,
+				    int index, int which, float *cut, struct gp_err *err)
+{
+	const struct gp_shape *part = &plan->spec.graph->param[index].shape;
+	void *room, *code = NULL;
+	struct gp_store_coder *c = NULL;
+	GP_TRY(gp_alloc_array(&room, gp_shape_elements(whole), sizeof(float), err));
+	enum gp_status status = gp_alloc_array(&code, code_bytes(plan, index, which), 1, err);
+	if (status == GP_OK)
+		status = gp_store_coder_new(plan->spec.coded[GP_STRUCT_STATE], &c, err);
+	if (status == GP_OK) {
+		cut_coded(c, item->data, whole, part, room, cut, code);
+		status = plan->ops->optim_code_set(plan, index, which, code, err);
+	}
+	gp_store_coder_free(c);
+	gp_free(code);
+	gp_free(room);
+	return status;
+}
+
+/* `whole`: the shape that the parameter had. */
+static enum gp_status move_array(const struct gp_st_item *item, const struct gp_shape *whole, struct gp_plan *plan,
+				 int index, int which, float *room, struct gp_err *err)
 {
 	const struct gp_param *p = &plan->spec.graph->param[index];
+	const bool same = gp_shape_equal(&p->shape, whole), coded = item->dtype == GP_ST_U8;
 	char name[NAME_ROOM];
-	if (strcmp(item->name, array_name(name, which, p)) != 0 || !is_part_of(&p->shape, &item->shape))
+	if (strcmp(item->name, array_name(name, which, p)) != 0 || !is_part_of(&p->shape, whole) ||
+	    coded != (code_bytes(plan, index, which) > 0))
 		GP_FAIL(err, GP_INTERNAL, "'%s' of the plan before has no part '%s'", item->name, name);
-	if (gp_shape_equal(&p->shape, &item->shape))
+	if (coded)
+		return same ? plan->ops->optim_code_set(plan, index, which, item->data, err)
+			    : move_cut_code(item, whole, plan, index, which, room, err);
+	if (same)
 		return set_array(plan, index, which, item->data, err);
-	cut_matrix(item->data, &item->shape, &p->shape, room);
+	cut_matrix(item->data, whole, &p->shape, room);
 	return set_array(plan, index, which, room, err);
 }
 
@@ -226,10 +326,11 @@ static enum gp_status move_arrays(const struct gp_snapshot *s, struct gp_plan *p
 	int at = 0;
 	for (int i = 0; i < g->params; i++) {
 		const int arrays = g->param[i].trained ? plan->ops->optim_states(plan) : 0;
+		const int first = at;
 		for (int which = -1; which < arrays; which++) {
 			if (at == s->count)
 				GP_FAIL(err, GP_INTERNAL, "the plan before had nothing of %s", g->param[i].name);
-			GP_TRY(move_array(&s->item[at++], plan, i, which, room, err));
+			GP_TRY(move_array(&s->item[at++], &s->item[first].shape, plan, i, which, room, err));
 		}
 	}
 	return GP_OK;

@@ -4,7 +4,8 @@
  * (checkpoint.h), and back out of one. Tensors of the state file:
  *
  *   param.NAME          value of a parameter or running statistic, PyTorch's layout
- *   optimizer.K.NAME    array K of what the optimizer remembers of it (device.h: optim_states)
+ *   optimizer.K.NAME    array K of what the optimizer remembers of it (device.h: optim_states); where that lies encoded,
+ *                       its bytes (optim_code_bytes)
  *   codec.NAME          bytes: what a codec remembers (codec.h: gp_codec_state_save)
  *
  * The number of updates is not there: it is the checkpoint's step.
@@ -30,8 +31,8 @@ enum gp_status gp_snapshot_add_plan(struct gp_snapshot *s, struct gp_plan *plan,
 enum gp_status gp_snapshot_add_codec(struct gp_snapshot *s, const char *name, const struct gp_codec *c,
 				     struct gp_err *err);
 void gp_snapshot_deinit(struct gp_snapshot *s);
-/* Most bytes that a snapshot of a plan for this graph takes. */
-uint64_t gp_snapshot_plan_bytes(const struct gp_graph *g);
+/* Most bytes that a snapshot of a plan for this graph takes. `state`: spec.coded[GP_STRUCT_STATE] of the plan, or NULL. */
+uint64_t gp_snapshot_plan_bytes(const struct gp_graph *g, const struct gp_codec_spec *state);
 
 /*
  * Into a plan of the same graph and optimizer, `steps` updates old. GP_INVALID names a tensor that is missing or has another
@@ -43,7 +44,8 @@ enum gp_status gp_snapshot_load_codec(const struct gp_st_file *f, const char *na
 				      struct gp_err *err);
 /*
  * Loads what gp_snapshot_add_plan took of a plan after `steps` updates into a plan of a graph with the same parameters and
- * optimizer. Where a matrix has fewer rows or columns there, the first ones are kept.
+ * optimizer. Where a matrix has fewer rows or columns there, the first ones are kept; of state that lies encoded, these are
+ * decoded and encoded anew.
  */
 enum gp_status gp_snapshot_move_plan(const struct gp_snapshot *s, uint64_t steps, struct gp_plan *plan,
 				     struct gp_err *err);

@@ -15,6 +15,26 @@
 #define CHUNKS_MAX        (1u << 20)
 #define CHUNK_SAMPLES_MAX (1u << 20)
 
+const char *const gp_structure_name[GP_STRUCTS] = {[GP_STRUCT_GRAD_MAPS] = "grad-maps",
+						   [GP_STRUCT_WEIGHTS] = "weights",
+						   [GP_STRUCT_WEIGHT_GRADS] = "weight-grads",
+						   [GP_STRUCT_STATE] = "state"};
+
+void gp_session_coded(const struct gp_session_spec *s, struct gp_plan_spec *out)
+{
+	for (int i = 0; i < GP_STRUCTS; i++)
+		out->coded[i] = gp_session_codec(s, (enum gp_structure)i);
+	out->no_master = s->no_master;
+}
+
+uint32_t gp_session_coded_bits(const struct gp_session_spec *s)
+{
+	uint32_t bits = 0;
+	for (int i = 0; i < GP_STRUCTS; i++)
+		bits |= gp_session_codec(s, (enum gp_structure)i) ? 1u << i : 0;
+	return bits;
+}
+
 /* To OPEN and back. */
 
 static void write_decays(const struct gp_decays *d, Gpsplit__Open *open, struct gp_session_parts *parts)
@@ -59,6 +79,11 @@ void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open,
 	open->lengths = s->lengths;
 	open->recompute = s->recompute;
 	open->maps = (char *)s->maps.text;
+	open->grad_maps = (char *)s->coded[GP_STRUCT_GRAD_MAPS].text;
+	open->weights_codec = (char *)s->coded[GP_STRUCT_WEIGHTS].text;
+	open->weight_grads = (char *)s->coded[GP_STRUCT_WEIGHT_GRADS].text;
+	open->state = (char *)s->coded[GP_STRUCT_STATE].text;
+	open->no_master = s->no_master;
 	open->codec_act_up = (char *)s->codec[GP_ACT_UP].text;
 	open->codec_act_down = (char *)s->codec[GP_ACT_DOWN].text;
 	open->codec_grad_up = (char *)s->codec[GP_GRAD_UP].text;
@@ -155,6 +180,23 @@ static enum gp_status read_maps(const char *text, struct gp_session_spec *out, s
 	return GP_OK;
 }
 
+static enum gp_status read_coded(const Gpsplit__Open *m, struct gp_session_spec *out, struct gp_err *err)
+{
+	const char *const text[GP_STRUCTS] = {[GP_STRUCT_GRAD_MAPS] = m->grad_maps,
+					      [GP_STRUCT_WEIGHTS] = m->weights_codec,
+					      [GP_STRUCT_WEIGHT_GRADS] = m->weight_grads,
+					      [GP_STRUCT_STATE] = m->state};
+	for (int i = 0; i < GP_STRUCTS && !out->eval_only; i++) {
+		struct gp_codec_spec *spec = &out->coded[i];
+		if (!text[i][0])
+			continue;
+		if (gp_codec_spec_parse(text[i], spec, err) != GP_OK || gp_store_check(spec, err) != GP_OK)
+			return refuse_open(err, gp_structure_name[i]);
+	}
+	out->no_master = m->no_master && out->coded[GP_STRUCT_WEIGHTS].stages > 0;
+	return GP_OK;
+}
+
 static enum gp_status read_precision(uint32_t number, enum gp_precision *out, struct gp_err *err)
 {
 	if (number >= GP_PRECISIONS)
@@ -214,6 +256,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 	GP_TRY(read_maps(open->maps, out, err));
 	if (open->choose_precision && (open->restore_step > 0 || open->precision != GP_PRECISION_FP32))
 		GP_FAIL(err, GP_INVALID, "open: choose_precision in a session that has a precision already");
+	GP_TRY(read_coded(open, out, err));
 	return read_precision(open->precision, &out->precision, err);
 }
 
@@ -298,5 +341,10 @@ enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const s
 	add_decays(out, &s->decays);
 	if (s->maps.stages > 0) /* a run without has the words of older ones */
 		add_text(out, "maps", s->maps.text);
+	for (int i = 0; i < GP_STRUCTS; i++)
+		if (s->coded[i].stages > 0)
+			add_text(out, gp_structure_name[i], s->coded[i].text);
+	if (s->no_master)
+		add_text(out, "weights-master", "off");
 	return GP_OK;
 }

@@ -32,7 +32,9 @@ struct gp_session_spec {
 	bool lengths;   /* chunks may have their own sequence length, and rows are left out: PROTOCOL.md 4.4 */
 	bool recompute; /* blocks are computed a second time before their backward: struct gp_plan_spec */
 	struct gp_codec_spec maps; /* by which they lie encoded: struct gp_plan_spec; without stages: they do not */
-	bool undo;                 /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
+	struct gp_codec_spec coded[GP_STRUCTS]; /* what passes through which codec: struct gp_plan_spec */
+	bool no_master;                         /* of coded weights */
+	bool undo; /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
 	struct gp_codec_spec codec[GP_DIRECTIONS];
 	/* Between what a direction may change, and which it begins with is `codec`; without rungs: that one stays. */
 	struct gp_codec_ladder ladder[GP_DIRECTIONS];
@@ -57,6 +59,18 @@ static inline const struct gp_codec_spec *gp_session_maps(const struct gp_sessio
 	return s->maps.stages > 0 && !s->eval_only ? &s->maps : NULL;
 }
 
+/* The same; NULL: such things pass through no codec. */
+static inline const struct gp_codec_spec *gp_session_codec(const struct gp_session_spec *s, enum gp_structure which)
+{
+	return s->coded[which].stages > 0 && !s->eval_only ? &s->coded[which] : NULL;
+}
+/* All of them into the spec of a plan. */
+void gp_session_coded(const struct gp_session_spec *s, struct gp_plan_spec *out);
+/* For READY: a bit for each that is asked for. */
+uint32_t gp_session_coded_bits(const struct gp_session_spec *s);
+/* As --compress and OPEN name it: "weight-grads". */
+extern const char *const gp_structure_name[GP_STRUCTS];
+
 /* Samples of a step. */
 static inline int64_t gp_session_batch(const struct gp_session_spec *s)
 {
@@ -80,7 +94,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
  * eval_only decide only where, how fast and in how much memory, and calibrates only what may be asked for: they are not in it. */
 struct gp_session_words {
 	struct gp_pairs pairs;
-	char text[24][GP_CODEC_SPEC_MAX];
+	char text[32][GP_CODEC_SPEC_MAX];
 };
 enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const struct gp_graph *body,
 					struct gp_session_words *out, struct gp_err *err);

@@ -30,6 +30,18 @@ static enum gp_status check_value(const struct gp_graph *g, int value, int batch
 	return GP_OK;
 }
 
+/* kernels/cpu/plan/cpu_moments.c says why. */
+static enum gp_status check_state(const struct gp_plan_spec *spec, struct gp_err *err)
+{
+	const struct gp_optim *o = &spec->optim;
+	if (spec->train && spec->coded[GP_STRUCT_STATE] && o->kind != GP_OPTIM_SGD && o->beta1 * o->beta1 >= o->beta2)
+		GP_FAIL(err, GP_UNSUPPORTED,
+			"Adam's state can lie encoded where the square of the first beta is below the second; they are "
+			"%g and %g",
+			o->beta1, o->beta2);
+	return GP_OK;
+}
+
 enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err *err)
 {
 	const struct gp_graph *g = spec->graph;
@@ -42,7 +54,7 @@ enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err
 		GP_FAIL(err, GP_INVALID, "model part %s computes nothing", g->name);
 	for (int i = 0; i < g->values; i++)
 		GP_TRY(check_value(g, i, spec->batch, &sum, err));
-	return GP_OK;
+	return check_state(spec, err);
 }
 
 /* `least`: 0, or GP_NO_LABEL where rows need not have a label. */

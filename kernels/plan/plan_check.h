@@ -11,7 +11,8 @@
 
 #include "common/graph/device.h"
 
-/* Checks a spec that may come from a peer: then no product of its sizes can overflow. GP_INVALID, GP_NOMEM. */
+/* Checks a spec that may come from a peer: then no product of its sizes can overflow. GP_INVALID, GP_NOMEM,
+ * GP_UNSUPPORTED. */
 enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err *err);
 /* Labels of a sample: 1 of an output (K), P of one (P,K), 0 of any other, which no loss is taken of. */
 int64_t gp_plan_label_rows(const struct gp_plan *plan);

@@ -85,6 +85,7 @@ static void put_welcome(struct raw_peer *p, uint32_t step_timeout_ms)
 
 static struct gp_optim optim;      /* of the engine */
 static bool calibrates, recompute; /* the engine asks for it */
+static uint32_t coded;             /* a bit for what it asks to pass through bf16 */
 static double connect_for_s = 20;  /* and how long its server may take to answer at all */
 static double patience_s;          /* with it, 0: as the server says */
 static bool clips, tells;          /* the fake server's READY says so */
@@ -160,6 +161,9 @@ static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_p
 				      .patience_s = patience_s};
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(gp_codec_spec_parse("raw", &spec.session.codec[i], &err), GP_OK);
+	for (int i = 0; i < GP_STRUCTS; i++)
+		if (coded >> i & 1)
+			assert_int_equal(gp_codec_spec_parse("bf16", &spec.session.coded[i], &err), GP_OK);
 	images = gp_calloc(4 * gp_shape_elements(gp_graph_input_shape(graph)), sizeof *images);
 	enum gp_status got = gp_engine_new_split(&spec, &engine, &err);
 	const struct gp_batch batch = picture_batch(images, gp_graph_input_shape(graph), labels, NULL, 4);
@@ -430,6 +434,20 @@ static void a_server_that_cannot_recompute_is_not_trained_with(void **state)
 	recompute = false;
 }
 
+/* Each by itself: READY has a bit for each. */
+static void a_server_that_cannot_code_a_part_of_a_training_is_not_trained_with(void **state)
+{
+	(void)state;
+	static const char *const words[GP_STRUCTS] = {
+		"too old for --compress grad-maps=bf16", "too old for --compress weights=bf16",
+		"too old for --compress weight-grads=bf16", "too old for --compress state=bf16"};
+	for (int i = 0; i < GP_STRUCTS; i++) {
+		coded = 1u << i;
+		expect_end(play_ready_only, false, GP_UNSUPPORTED, words[i]);
+	}
+	coded = 0;
+}
+
 /* An older server ignores what it does not know, and would compute in fp32. */
 static void a_server_that_does_not_offer_bf16_is_not_asked_for_it(void **state)
 {
@@ -465,6 +483,7 @@ int main(void)
 		cmocka_unit_test(a_server_that_knows_no_clipping_is_not_trained_with),
 		cmocka_unit_test(a_server_that_takes_no_statistics_anew_is_not_asked_for_it),
 		cmocka_unit_test(a_server_that_cannot_recompute_is_not_trained_with),
+		cmocka_unit_test(a_server_that_cannot_code_a_part_of_a_training_is_not_trained_with),
 		cmocka_unit_test(a_server_that_does_not_offer_bf16_is_not_asked_for_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include "common/base/mem.h"
 #include "common/base/rng.h"
-#include "common/codec/codec_store.h"
+#include "common/codec/moment_store.h"
 #include "tests/unit/ok.h"
 
 static const char *const specs[] = {"fp16",
@@ -144,6 +144,81 @@ static void what_cannot_lie_in_memory_is_refused_by_name(void **state)
 	}
 }
 
+/* --- state arrays ------------------------------------------------------------------------------------------------- */
+
+/* A mean far from 0, so that no codec has a 0 by chance; some zeros, in the first block and the last. */
+static float *draw_state(uint64_t n)
+{
+	float *x = draw(n);
+	for (uint64_t i = 0; i < n; i++)
+		x[i] = i % 5 == 3 && (i < 1000 || n - i < 50) ? 0.0f : fabsf(x[i]) + 0.013f;
+	return x;
+}
+
+static void zeros_of_state_stay_zero(void **state)
+{
+	(void)state;
+	for (int i = 0; i < SPECS; i++)
+		for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+			const struct gp_codec_spec spec = parse(specs[i]);
+			const uint64_t n = sizes[k], bytes = gp_moment_bytes(&spec, n);
+			float *x = draw_state(n), *y = draw(n), *z = draw(n);
+			uint8_t *array = gp_calloc(bytes + 16, 1);
+			struct gp_store_coder *c;
+			assert_non_null(array);
+			memset(array + bytes, 0x5a, 16);
+			OK(gp_store_coder_new(&spec, &c, &err));
+			come_back(&spec, x, n, z);
+			for (uint64_t block = gp_store_blocks(n); block-- > 0;)
+				gp_moment_encode(c, x + block * GP_STORE_BLOCK, n, block, array);
+			OK(gp_moment_accept(c, array, n, &err));
+			for (uint64_t block = 0; block < gp_store_blocks(n); block++)
+				gp_moment_decode(c, array, n, block, y + block * GP_STORE_BLOCK);
+			for (uint64_t e = 0; e < n; e++)
+				if (x[e] == 0.0f ? y[e] != 0.0f : y[e] != z[e] && y[e] != 0.0f)
+					fail_msg("%s: %g becomes %g, not %g", specs[i], (double)x[e], (double)y[e],
+						 (double)z[e]);
+			for (int e = 0; e < 16; e++)
+				assert_int_equal(array[bytes + (uint64_t)e], 0x5a);
+			gp_store_coder_free(c);
+			gp_free(array);
+			gp_free(x);
+			gp_free(y);
+			gp_free(z);
+		}
+}
+
+/* Each byte of a small array in turn: decoded, or refused in words. */
+static void bytes_that_are_no_code_are_refused(void **state)
+{
+	(void)state;
+	float x[40], y[40];
+	for (int i = 0; i < 40; i++)
+		x[i] = (float)i - 7.0f;
+	for (int i = 0; i < SPECS; i++) {
+		const struct gp_codec_spec spec = parse(specs[i]);
+		const uint64_t bytes = gp_moment_bytes(&spec, 40);
+		uint8_t *array = gp_calloc(bytes, 1);
+		struct gp_store_coder *c;
+		int refused = 0;
+		assert_non_null(array);
+		OK(gp_store_coder_new(&spec, &c, &err));
+		for (uint64_t at = 0; at < bytes; at++) {
+			memset(array, 0, bytes);
+			gp_moment_encode(c, x, 40, 0, array);
+			array[at] ^= 0xff;
+			const enum gp_status status = gp_moment_accept(c, array, 40, &err);
+			assert_true(status == GP_OK || status == GP_INVALID);
+			refused += status == GP_INVALID;
+			if (status == GP_OK)
+				gp_moment_decode(c, array, 40, 0, y);
+		}
+		assert_true(refused >= 8); /* place and length, at least */
+		gp_store_coder_free(c);
+		gp_free(array);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -151,6 +226,8 @@ int main(void)
 		cmocka_unit_test(room_is_what_the_codec_needs),
 		cmocka_unit_test(what_is_not_representable_is_limited),
 		cmocka_unit_test(what_cannot_lie_in_memory_is_refused_by_name),
+		cmocka_unit_test(zeros_of_state_stay_zero),
+		cmocka_unit_test(bytes_that_are_no_code_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,8 +49,9 @@ static struct gp_graph *build_graph(void)
 	return g;
 }
 
-static bool recompute;                   /* plans compute their blocks a second time, */
-static const struct gp_codec_spec *maps; /* or keep their maps encoded */
+static bool recompute;                    /* plans compute their blocks a second time, */
+static const struct gp_codec_spec *maps;  /* or keep their maps encoded */
+static const struct gp_codec_spec *coded; /* or everything else passes through a codec */
 
 struct bed {
 	struct gp_graph *graph;
@@ -75,6 +76,8 @@ static struct bed make_bed(const struct gp_optim *optim, const char *frozen)
 				       .maps = maps,
 				       .seed = 9,
 				       .optim = *optim};
+	for (int i = 0; i < GP_STRUCTS; i++)
+		b.spec.coded[i] = coded;
 	return b;
 }
 
@@ -208,7 +211,10 @@ static void a_step_taken_back_leaves_no_trace_in_plans_that_keep_less(void **sta
 	recompute = false;
 	maps = &spec;
 	expect_no_trace(&optimizers[1], NULL);
-	maps = NULL;
+	coded = &spec;
+	for (int i = 0; i < OPTIMIZERS; i++)
+		expect_no_trace(&optimizers[i], NULL);
+	maps = coded = NULL;
 }
 
 static uint64_t undo_bytes(struct bed *b)

@@ -210,9 +210,10 @@ struct run {
 	struct gp_plan *plan[PARTS];
 };
 
-static bool recompute;                   /* plans that are made compute their blocks a second time */
-static const struct gp_codec_spec *maps; /* or their maps lie encoded */
-static struct gp_cut cut_of_whole;       /* as those of this cut do */
+static bool recompute;                    /* plans that are made compute their blocks a second time */
+static const struct gp_codec_spec *maps;  /* or their maps lie encoded */
+static const struct gp_codec_spec *coded; /* or all the rest passes through a codec */
+static struct gp_cut cut_of_whole;        /* as those of this cut do */
 
 static struct gp_plan *make_plan(struct gp_device *dev, const struct gp_graph *g, uint64_t grad_inputs,
 				 uint64_t map_inputs, enum gp_precision precision)
@@ -224,6 +225,8 @@ static struct gp_plan *make_plan(struct gp_device *dev, const struct gp_graph *g
 	spec.recompute = recompute;
 	spec.maps = maps;
 	spec.map_inputs = map_inputs;
+	for (int i = 0; i < GP_STRUCTS; i++)
+		spec.coded[i] = coded;
 	if (g->blocks > cut_of_whole.tail && cut_of_whole.head > 0) {
 		spec.cuts[0] = g->block[cut_of_whole.head].first_node;
 		spec.cuts[1] = g->block[cut_of_whole.tail].first_node;
@@ -679,6 +682,33 @@ static void cuts_of_frozen_parts_change_no_bit_where_maps_lie_encoded(void **sta
 	}
 }
 
+/* --- what else passes through a codec ----------------------------------------------------------------------------- */
+
+/* Frozen norms, too, whose gradients are taken another way. With maps, and without. */
+static void cuts_change_no_bit_where_everything_passes_through_a_codec(void **state)
+{
+	(void)state;
+	struct gp_graph *(*const build[])(void) = {build_residuals, build_inverted, build_norms, build_tokens,
+						   build_encoder};
+	struct gp_codec_spec coarse, fine;
+	OK(gp_codec_spec_parse("uniform:bits=5", &coarse, &err));
+	OK(gp_codec_spec_parse("smaq:main=6,outlier=8", &fine, &err));
+	for (size_t i = 0; i < sizeof build / sizeof build[0]; i++)
+		for (int frozen = 0; frozen < 2; frozen++) {
+			struct gp_graph *g = build[i]();
+			if (frozen && gp_graph_freeze(g, "*_bn*") == 0) {
+				gp_graph_free(g);
+				continue;
+			}
+			coded = &coarse;
+			check_encoded(1, g, NULL, 5);
+			coded = &fine;
+			check_encoded(2, g, &fine, 17);
+			coded = NULL;
+			gp_graph_free(g);
+		}
+}
+
 /* --- frozen parts ------------------------------------------------------------------------------------------------- */
 
 /* From the front up to somewhere in a residual block, in the middle, of a batch norm one parameter alone. */
@@ -741,6 +771,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(blocks_that_are_computed_twice_keep_less),
 		cmocka_unit_test(cuts_change_no_bit_where_maps_lie_encoded),
 		cmocka_unit_test(cuts_of_frozen_parts_change_no_bit_where_maps_lie_encoded),
+		cmocka_unit_test(cuts_change_no_bit_where_everything_passes_through_a_codec),
 		cmocka_unit_test(frozen_parts_change_no_bit_wherever_the_cut_is),
 		cmocka_unit_test(nothing_goes_back_into_a_frozen_head),
 	};

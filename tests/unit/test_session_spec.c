@@ -140,6 +140,34 @@ static void maps_of_a_training_may_lie_encoded(void **state)
 	assert_string_equal(back.maps.text, "uniform:bits=8");
 }
 
+static void the_rest_of_a_training_may_pass_through_codecs(void **state)
+{
+	(void)state;
+	static const char *const specs[GP_STRUCTS] = {"uniform:bits=8", "bf16", "fp8:format=e5m2",
+						      "smaq:main=6,outlier=8"};
+	struct gp_err err;
+	struct gp_session_spec there = make_spec(), back;
+	struct gp_session_parts parts;
+	for (int i = 0; i < GP_STRUCTS; i++)
+		assert_int_equal(gp_codec_spec_parse(specs[i], &there.coded[i], &err), GP_OK);
+	there.no_master = true;
+	for (int train = 1; train >= 0; train--) {
+		Gpsplit__Open open = GPSPLIT__OPEN__INIT;
+		struct gp_plan_spec ps = {0};
+		there.eval_only = !train;
+		gp_session_spec_write(&there, &open, &parts);
+		assert_int_equal(gp_session_spec_read(&open, WINDOW_MAX, &back, &err), GP_OK);
+		assert_int_equal(gp_session_coded_bits(&back), train ? 15 : 0);
+		gp_session_coded(&back, &ps);
+		for (int i = 0; i < GP_STRUCTS; i++) {
+			assert_int_equal(ps.coded[i] != NULL, train);
+			if (train)
+				assert_string_equal(ps.coded[i]->text, specs[i]);
+		}
+		assert_int_equal(ps.no_master, train);
+	}
+}
+
 static void refused(const Gpsplit__Open *open, enum gp_status status, const char *part)
 {
 	struct gp_err err;
@@ -180,6 +208,14 @@ static void what_cannot_be_is_refused_with_its_name(void **state)
 	refused(&m, GP_INVALID, "topk cannot");
 	m = good, m.eval_only = false, m.maps = (char *)"bf16", m.recompute = true;
 	refused(&m, GP_UNSUPPORTED, "open: maps and recompute exclude each other");
+	m = good, m.eval_only = false, m.state = (char *)"nonsense";
+	refused(&m, GP_INVALID, "open: state");
+	m = good, m.eval_only = false, m.weight_grads = (char *)"topk:ratio=0.5";
+	refused(&m, GP_INVALID, "open: weight-grads");
+	m = good, m.eval_only = false, m.weights_codec = (char *)"bf16+zstd";
+	refused(&m, GP_INVALID, "zstd cannot");
+	m = good, m.eval_only = false, m.grad_maps = (char *)"kmeans";
+	refused(&m, GP_INVALID, "kmeans cannot");
 	m = good, m.codec_grad_up = (char *)"nonsense";
 	refused(&m, GP_INVALID, "open: codec_grad_up");
 }
@@ -236,6 +272,10 @@ static void whatever_decides_the_result_is_in_the_words_and_nothing_else(void **
 	DIFFERS(b.chunk_samples++);
 	DIFFERS(b.chunks++);
 	DIFFERS(assert_int_equal(gp_codec_spec_parse("bf16", &b.maps, &err), GP_OK));
+	for (int i = 0; i < GP_STRUCTS; i++) {
+		DIFFERS(assert_int_equal(gp_codec_spec_parse("bf16", &b.coded[i], &err), GP_OK));
+	}
+	DIFFERS(b.no_master = true);
 	for (int i = 0; i < 4; i++) {
 		DIFFERS(assert_int_equal(gp_codec_spec_parse("bf16", &b.codec[i], &err), GP_OK));
 	}
@@ -250,6 +290,7 @@ int main(void)
 		cmocka_unit_test(a_precision_is_chosen_or_named),
 		cmocka_unit_test(only_a_training_recomputes),
 		cmocka_unit_test(maps_of_a_training_may_lie_encoded),
+		cmocka_unit_test(the_rest_of_a_training_may_pass_through_codecs),
 		cmocka_unit_test(what_cannot_be_is_refused_with_its_name),
 		cmocka_unit_test(whatever_decides_the_result_is_in_the_words_and_nothing_else),
 	};

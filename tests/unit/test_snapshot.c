@@ -44,11 +44,16 @@ static int teardown(void **state)
 	return system(command);
 }
 
+static const struct gp_codec_spec *coded; /* plans that are made keep their state encoded */
+
 static struct gp_plan *new_plan(const struct gp_optim *optim, uint64_t seed)
 {
-	const struct gp_plan_spec spec = {
+	struct gp_plan_spec spec = {
 		.graph = graph, .batch = BATCH, .slots = 1, .train = true, .seed = seed, .optim = *optim};
 	struct gp_plan *p;
+	for (int i = 0; i < GP_STRUCTS; i++)
+		spec.coded[i] = coded;
+	spec.no_master = coded != NULL;
 	OK(dev->ops->plan_new(dev, &spec, &p, &err));
 	return p;
 }
@@ -67,12 +72,17 @@ static void run_step(struct gp_plan *p, uint64_t step)
 	OK(p->ops->optim_step(p, 0.01f, &err));
 }
 
+static uint64_t item_bytes(const struct gp_st_item *item)
+{
+	return gp_shape_elements(&item->shape) * gp_st_dtype_bytes(item->dtype);
+}
+
 static void expect_equal(const struct gp_snapshot *a, const struct gp_snapshot *b)
 {
 	assert_int_equal(a->count, b->count);
 	for (int i = 0; i < a->count; i++) {
 		assert_string_equal(a->item[i].name, b->item[i].name);
-		if (memcmp(a->item[i].data, b->item[i].data, gp_shape_elements(&a->item[i].shape) * sizeof(float)) != 0)
+		if (memcmp(a->item[i].data, b->item[i].data, item_bytes(&a->item[i])) != 0)
 			fail_msg("%s differs", a->item[i].name);
 	}
 }
@@ -114,8 +124,8 @@ static void goes_on_as_before(const struct gp_optim *optim)
 	expect_same_plans(p, q);
 	uint64_t bytes = 0;
 	for (int i = 0; i < s.count; i++)
-		bytes += gp_shape_elements(&s.item[i].shape) * sizeof(float);
-	assert_true(bytes <= gp_snapshot_plan_bytes(graph));
+		bytes += item_bytes(&s.item[i]);
+	assert_true(bytes <= gp_snapshot_plan_bytes(graph, coded));
 	gp_checkpoint_close(c);
 	gp_snapshot_deinit(&s);
 	p->ops->plan_free(p);
@@ -137,6 +147,22 @@ static bool has_item(const struct gp_snapshot *s, const char *kind, const char *
 		if (strcmp(s->item[i].name, name) == 0)
 			return true;
 	return false;
+}
+
+/* smaq's codes of the same length in elements differ in bytes, and encoding what was decoded gives another one. */
+static void state_that_lies_encoded_goes_on_as_it_was(void **state)
+{
+	(void)state;
+	static const char *const specs[] = {"bf16", "smaq:main=6,outlier=8", "uniform:bits=8",
+					    "sortquant:bits=6,split=2"};
+	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+		struct gp_codec_spec spec;
+		OK(gp_codec_spec_parse(specs[i], &spec, &err));
+		coded = &spec;
+		goes_on_as_before(&momentum);
+		goes_on_as_before(&adam);
+		coded = NULL;
+	}
 }
 
 /* A checkpoint has all values, and optimizer state of what is trained. */
@@ -161,9 +187,8 @@ static void frozen_parameters_are_saved_without_optimizer_state(void **state)
 	p->ops->plan_free(p);
 }
 
-static void plan_that_begins_again_is_as_new(void **state)
+static void expect_to_begin_again(void)
 {
-	(void)state;
 	struct gp_weights *init;
 	struct gp_plan *p = new_plan(&adam, 5), *fresh = new_plan(&adam, 5);
 	run_step(p, 0);
@@ -179,6 +204,17 @@ static void plan_that_begins_again_is_as_new(void **state)
 	p->ops->plan_free(p);
 	fresh->ops->plan_free(fresh);
 	other->ops->plan_free(other);
+}
+
+static void plan_that_begins_again_is_as_new(void **state)
+{
+	(void)state;
+	struct gp_codec_spec spec;
+	expect_to_begin_again();
+	OK(gp_codec_spec_parse("smaq:main=6,outlier=8", &spec, &err));
+	coded = &spec;
+	expect_to_begin_again();
+	coded = NULL;
 }
 
 static void expect_load_refused(const struct gp_snapshot *s, struct gp_plan *p, const char *words)
@@ -210,6 +246,34 @@ static void state_that_does_not_fit_is_refused_and_changes_nothing(void **state)
 	gp_snapshot_deinit(&t);
 	p->ops->plan_free(p);
 	q->ops->plan_free(q);
+}
+
+/* The last array's code: neither that, nor what comes before it, is taken. */
+static void codes_that_are_none_are_refused_and_change_nothing(void **state)
+{
+	(void)state;
+	struct gp_codec_spec spec;
+	OK(gp_codec_spec_parse("uniform:bits=8", &spec, &err));
+	coded = &spec;
+	struct gp_plan *p = new_plan(&adam, 5), *plain;
+	struct gp_snapshot s = {0}, t = {0};
+	run_step(p, 0);
+	OK(gp_snapshot_add_plan(&s, p, &err));
+	run_step(p, 1);
+	int last = s.count - 1;
+	while (s.item[last].dtype != GP_ST_U8)
+		last--;
+	memset((void *)s.item[last].data, 0xff, 4);
+	expect_load_refused(&s, p, "the place of a zero");
+	coded = NULL;
+	plain = new_plan(&adam, 5);
+	OK(gp_snapshot_add_plan(&t, plain, &err));
+	expect_load_refused(&t, p, "another type or shape");
+	expect_load_refused(&s, plain, "another type or shape");
+	gp_snapshot_deinit(&s);
+	gp_snapshot_deinit(&t);
+	p->ops->plan_free(p);
+	plain->ops->plan_free(plain);
 }
 
 static struct gp_codec *new_codec(const char *text)
@@ -279,7 +343,9 @@ int main(int argc, char **argv)
 		TEST(loaded_plan_goes_on_as_the_saved_one),
 		TEST(frozen_parameters_are_saved_without_optimizer_state),
 		TEST(plan_that_begins_again_is_as_new),
+		TEST(state_that_lies_encoded_goes_on_as_it_was),
 		TEST(state_that_does_not_fit_is_refused_and_changes_nothing),
+		TEST(codes_that_are_none_are_refused_and_change_nothing),
 		TEST(codec_memory_comes_back),
 		TEST(failed_allocations_are_errors),
 	};

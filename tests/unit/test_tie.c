@@ -49,18 +49,24 @@ struct bed {
 	struct gp_tie tie;
 };
 
+static const struct gp_codec_spec *coded; /* what passes through codecs in plans that are made */
+static bool no_master;
+
 static struct gp_plan *make_plan(struct bed *b, const struct gp_graph *g, uint64_t grad_inputs,
 				 const struct gp_optim *optim)
 {
 	struct gp_plan *p;
-	const struct gp_plan_spec spec = {.graph = g,
-					  .batch = BATCH,
-					  .slots = 1,
-					  .train = true,
-					  .undo = true,
-					  .seed = 5,
-					  .grad_inputs = grad_inputs,
-					  .optim = *optim};
+	struct gp_plan_spec spec = {.graph = g,
+				    .batch = BATCH,
+				    .slots = 1,
+				    .train = true,
+				    .undo = true,
+				    .seed = 5,
+				    .grad_inputs = grad_inputs,
+				    .optim = *optim};
+	for (int i = 0; i < GP_STRUCTS; i++)
+		spec.coded[i] = coded;
+	spec.no_master = no_master;
 	OK(b->dev->ops->plan_new(b->dev, &spec, &p, &err));
 	return p;
 }
@@ -158,9 +164,8 @@ static const struct gp_optim adamw = {.kind = GP_OPTIM_ADAMW,
 				      .clip_norm = 0.5},
 			     sgd = {.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 0.1f};
 
-static void both_stay_equal_and_a_split_run_equals_a_local_one(void **state)
+static void expect_to_stay_equal(void)
 {
-	(void)state;
 	const struct gp_optim *const optims[] = {&adamw, &sgd};
 	for (int k = 0; k < 2; k++) {
 		struct bed local = make_bed(false, optims[k]), split = make_bed(true, optims[k]);
@@ -182,6 +187,22 @@ static void both_stay_equal_and_a_split_run_equals_a_local_one(void **state)
 		drop_bed(&local);
 		drop_bed(&split);
 	}
+}
+
+static void both_stay_equal_and_a_split_run_equals_a_local_one(void **state)
+{
+	(void)state;
+	struct gp_codec_spec spec;
+	expect_to_stay_equal();
+	if (strcmp(test_device(), "cpu") != 0)
+		return; /* others do not code */
+	OK(gp_codec_spec_parse("uniform:bits=6", &spec, &err));
+	coded = &spec;
+	expect_to_stay_equal();
+	no_master = true;
+	expect_to_stay_equal();
+	coded = NULL;
+	no_master = false;
 }
 
 /* And the norm has it once. */

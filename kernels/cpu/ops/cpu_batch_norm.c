@@ -463,11 +463,17 @@ static void frozen_vectors(const struct cpu_call *c, struct bn_job *job)
 		gp_bn_fold_out(s, job->vec[v]);
 }
 
+/* A reader cannot sum up gradients that pass through a codec when it has written them. */
+static bool reader_sums(const struct cpu_call *c, const struct cpu_node *n)
+{
+	return n->base.unwritten && !c->plan->base.spec.coded[GP_STRUCT_GRAD_MAPS];
+}
+
 static enum gp_status bn_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
 	struct bn_job job = job_of(c);
-	if (c->node->base.trains && !c->node->base.unwritten)
+	if (c->node->base.trains && !reader_sums(c, c->node))
 		gp_cpu_parallel(parts_of(c, job.s), sum_part, &job);
 	if (c->node->base.trains)
 		gradient_vectors(c, &job);
@@ -527,7 +533,7 @@ int64_t gp_cpu_bn_feed(const struct cpu_call *c, int64_t done, int64_t until)
 int64_t gp_cpu_bn_return(const struct cpu_call *c, int64_t done, int64_t until)
 {
 	const struct cpu_node *n = c->node->reads;
-	if (!n || !n->base.trains || !c->dx[0])
+	if (!n || !n->base.trains || !c->dx[0] || !reader_sums(c, n))
 		return until;
 	struct bn_job job = {.s = shape_of(n), .act = n->act, .x = c->in[0], .dout = c->dx[0], .sums = c->return_sums};
 	vectors_at(job.s, c->reads_saved, NULL, job.vec);

@@ -5,13 +5,17 @@
  *
  * A sum of squares is taken of the gradient in PyTorch's layout. Squares of floats are exact in double; they are added in
  * LANES running sums, and a large parameter in PIECES pieces, whatever the number of threads and the processor.
+ *
+ * Gradients that pass through a codec (GP_STRUCT_WEIGHT_GRADS) do so in PyTorch's layout, each on its way to who reads it. What
+ * chunks have added up stays as it is, and scaling and clamping are remembered until then.
  * Test: tests/unit/test_clip.c
  */
+#include <math.h>
 #include <omp.h>
 #include <string.h>
 
+#include "kernels/cpu/plan/cpu_code.h"
 #include "kernels/cpu/plan/parallel.h"
-#include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/loops/simd.h"
 
 #define GRAIN       16
@@ -87,7 +91,7 @@ enum gp_status gp_cpu_grad_squares(struct gp_plan *plan, double *out, struct gp_
 			continue;
 		*out = 0.0;
 		if (p->have_grads && !g->param[i].follows) {
-			GP_TRY(gp_cpu_dense_grad(p, i, &grad, err));
+			GP_TRY(gp_cpu_final_grad(p, i, &grad, err));
 			*out = sum_of_squares(p->threads, grad, (int64_t)g->param[i].count);
 		}
 		out++;
@@ -136,11 +140,9 @@ static void clamp_part(void *arg, int part, int parts)
 	clamp_range(c->x + r.from, c->by, r.to - r.from);
 }
 
-static enum gp_status change_grads(struct gp_plan *plan, gp_cpu_part_fn change, float by, struct gp_err *err)
+static enum gp_status change_grads(const struct cpu_plan *p, gp_cpu_part_fn change, float by)
 {
-	struct cpu_plan *p = (struct cpu_plan *)plan;
 	struct change c = {.x = p->grads, .n = (int64_t)p->grad_floats, .by = by};
-	GP_TRY(check_training(plan, err));
 	if (p->have_grads)
 		gp_cpu_parallel(gp_cpu_parts(p->threads, c.n), change, &c);
 	return GP_OK;
@@ -148,10 +150,53 @@ static enum gp_status change_grads(struct gp_plan *plan, gp_cpu_part_fn change, 
 
 enum gp_status gp_cpu_grad_scale(struct gp_plan *plan, float factor, struct gp_err *err)
 {
-	return change_grads(plan, scale_part, factor, err);
+	struct cpu_plan *p = (struct cpu_plan *)plan;
+	GP_TRY(check_training(plan, err));
+	if (!gp_cpu_codec(p, GP_STRUCT_WEIGHT_GRADS))
+		return change_grads(p, scale_part, factor);
+	p->grad_factor *= factor;
+	p->grad_limit *= fabsf(factor);
+	return GP_OK;
 }
 
 enum gp_status gp_cpu_grad_clamp(struct gp_plan *plan, float limit, struct gp_err *err)
 {
-	return change_grads(plan, clamp_part, limit, err);
+	struct cpu_plan *p = (struct cpu_plan *)plan;
+	GP_TRY(check_training(plan, err));
+	if (!gp_cpu_codec(p, GP_STRUCT_WEIGHT_GRADS))
+		return change_grads(p, clamp_part, limit);
+	p->grad_limit = limit < p->grad_limit ? limit : p->grad_limit;
+	return GP_OK;
+}
+
+/* --- gradients that pass through a codec -------------------------------------------------------------------------- */
+
+void gp_cpu_forget_clipping(struct cpu_plan *p)
+{
+	p->grad_factor = 1.0f;
+	p->grad_limit = INFINITY;
+}
+
+static void change_copy(const struct cpu_plan *p, gp_cpu_part_fn part, float *x, int64_t n, float by)
+{
+	struct change c = {x, n, by};
+	gp_cpu_parallel(gp_cpu_parts(p->threads, n), part, &c);
+}
+
+enum gp_status gp_cpu_final_grad(struct cpu_plan *p, int index, const float **out, struct gp_err *err)
+{
+	const int64_t n = (int64_t)p->base.spec.graph->param[index].count;
+	float *copy = (float *)(void *)p->scratch;
+	GP_TRY(gp_cpu_dense_grad(p, index, out, err));
+	if (!gp_cpu_codec(p, GP_STRUCT_WEIGHT_GRADS))
+		return GP_OK;
+	if (*out != copy)
+		gp_cpu_copy(p->threads, copy, *out, n);
+	gp_cpu_code(p, GP_STRUCT_WEIGHT_GRADS, CPU_ROUND_TRIP, copy, NULL, (uint64_t)n);
+	if (p->grad_factor != 1.0f) /* NaN is, too */
+		change_copy(p, scale_part, copy, n, p->grad_factor);
+	if (p->grad_limit < INFINITY)
+		change_copy(p, clamp_part, copy, n, p->grad_limit);
+	*out = copy;
+	return GP_OK;
 }

@@ -11,19 +11,23 @@
 #include <omp.h>
 #include <string.h>
 
+#include "common/codec/codec_store.h"
 #include "common/graph/decay.h"
+#include "kernels/cpu/plan/cpu_code.h"
+#include "kernels/cpu/plan/cpu_moments.h"
 #include "kernels/cpu/plan/parallel.h"
-#include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/cpu/plan/cpu_profile.h"
 #include "kernels/loops/simd.h"
 
 #define GRAIN 16
 
-struct update {                        /* of one parameter */
+struct update {                        /* of one parameter, or one block of it */
 	float *value, *first, *second; /* first, second: moments, NULL where not kept */
 	const float *grad;
 	int64_t n;
 	const struct gp_optim *o;
+	const struct cpu_plan *plan;
+	int index;
 	float lr, decay;
 	float step_size, root_scale; /* Adam: lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
 };
@@ -76,16 +80,40 @@ GP_INLINE void adam_range_body(const struct update *u, int64_t from, int64_t to)
 }
 GP_CPU_CLONES(adam_range, (const struct update *u, int64_t from, int64_t to), (u, from, to))
 
+static void update_range(const struct update *u, int64_t from, int64_t to)
+{
+	if (u->o->kind != GP_OPTIM_SGD)
+		adam_range(u, from, to);
+	else if (u->first)
+		momentum_range(u, from, to);
+	else
+		sgd_range(u, from, to);
+}
+
 static void update_part(void *arg, int part, int parts)
 {
 	const struct update *u = arg;
 	struct gp_cpu_range r = gp_cpu_share(u->n, GRAIN, part, parts);
-	if (u->o->kind != GP_OPTIM_SGD)
-		adam_range(u, r.from, r.to);
-	else if (u->first)
-		momentum_range(u, r.from, r.to);
-	else
-		sgd_range(u, r.from, r.to);
+	update_range(u, r.from, r.to);
+}
+
+/* The same where moments lie encoded. */
+static void update_blocks(void *arg, int part, int parts)
+{
+	const struct update *u = arg;
+	const struct gp_cpu_range r = gp_cpu_share((int64_t)gp_store_blocks((uint64_t)u->n), 1, part, parts);
+	for (int64_t block = r.from; block < r.to; block++) {
+		const int64_t at = block * GP_STORE_BLOCK, left = u->n - at;
+		struct update v = *u;
+		float *moment[2] = {NULL};
+		gp_cpu_moments_load(u->plan, u->index, block, part, moment);
+		v.value += at;
+		v.grad += at;
+		v.first = moment[0];
+		v.second = moment[1];
+		update_range(&v, 0, left < GP_STORE_BLOCK ? left : GP_STORE_BLOCK);
+		gp_cpu_moments_store(u->plan, u->index, block, part);
+	}
 }
 
 enum gp_status gp_cpu_dense_grad(struct cpu_plan *p, int index, const float **out, struct gp_err *err)
@@ -111,19 +139,25 @@ static enum gp_status update_param(struct cpu_plan *p, int index, float lr, stru
 {
 	const struct gp_param *q = &p->base.spec.graph->param[index];
 	const struct gp_optim *o = &p->base.spec.optim;
-	struct update u = {.value = p->values + p->param[index].value_offset, .n = (int64_t)q->count, .o = o, .lr = lr};
+	const bool coded = gp_cpu_moments_coded(p);
+	struct update u = {.value = p->values + p->param[index].value_offset,
+			   .n = (int64_t)q->count,
+			   .o = o,
+			   .plan = p,
+			   .index = index,
+			   .lr = lr};
 	u.decay = q->decay ? o->weight_decay : 0.0f;
-	if (p->moment)
-		u.first = p->moment + p->param[index].state_offset;
+	if (p->moment && !coded)
+		u.first = gp_cpu_moment(p, index, 0);
 	if (o->kind != GP_OPTIM_SGD) {
 		double t = (double)p->optim_steps;
-		u.second = u.first + p->state_floats;
+		u.second = coded ? NULL : gp_cpu_moment(p, index, 1);
 		u.step_size = (float)((double)lr / (1.0 - pow(o->beta1, t)));
 		u.root_scale = (float)(1.0 / sqrt(1.0 - pow(o->beta2, t)));
 	}
-	GP_TRY(gp_cpu_dense_grad(p, index, &u.grad, err));
+	GP_TRY(gp_cpu_final_grad(p, index, &u.grad, err));
 	replace_grad(p, index, u.grad);
-	gp_cpu_parallel(gp_cpu_parts(p->threads, u.n), update_part, &u);
+	gp_cpu_parallel(gp_cpu_parts(p->threads, u.n), coded ? update_blocks : update_part, &u);
 	return GP_OK;
 }
 
@@ -141,53 +175,11 @@ enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *
 	for (int i = 0; i < g->params; i++)
 		if (g->param[i].trained && !g->param[i].follows)
 			GP_TRY(update_param(p, i, lr, err));
+	gp_cpu_weights_updated(p);
 	gp_cpu_bn_end_step(p);
+	gp_cpu_forget_clipping(p);
 	p->have_grads = p->undo_saved = false;
 	p->packs_stale = true;
 	gp_cpu_profile_other(p, CPU_PROFILE_UPDATE, start);
 	return GP_OK;
-}
-
-/* --- what an optimizer remembers, in PyTorch's layouts ------------------------------------------------------------ */
-
-int gp_cpu_optim_states(const struct gp_plan *plan)
-{
-	return plan->spec.train ? gp_optim_states(&plan->spec.optim) : 0;
-}
-
-static enum gp_status find_state(struct gp_plan *plan, int index, int which, float **out, struct gp_err *err)
-{
-	const struct cpu_plan *p = (const struct cpu_plan *)plan;
-	const struct gp_graph *g = plan->spec.graph;
-	if (index < 0 || index >= g->params || !g->param[index].trained || g->param[index].follows || which < 0 ||
-	    which >= gp_cpu_optim_states(plan))
-		GP_FAIL(err, GP_INTERNAL, "%s has no optimizer state %d of parameter %d", g->name, which, index);
-	*out = p->moment + (uint64_t)which * p->state_floats + p->param[index].state_offset;
-	return GP_OK;
-}
-
-enum gp_status gp_cpu_optim_get(struct gp_plan *plan, int index, int which, float *out, struct gp_err *err)
-{
-	float *state;
-	GP_TRY(find_state(plan, index, which, &state, err));
-	memcpy(out, state, plan->spec.graph->param[index].count * sizeof *out);
-	return GP_OK;
-}
-
-enum gp_status gp_cpu_optim_set(struct gp_plan *plan, int index, int which, const float *in, struct gp_err *err)
-{
-	float *state;
-	GP_TRY(find_state(plan, index, which, &state, err));
-	memcpy(state, in, plan->spec.graph->param[index].count * sizeof *in);
-	return GP_OK;
-}
-
-uint64_t gp_cpu_optim_count_get(const struct gp_plan *plan)
-{
-	return ((const struct cpu_plan *)plan)->optim_steps;
-}
-
-void gp_cpu_optim_count_set(struct gp_plan *plan, uint64_t updates)
-{
-	((struct cpu_plan *)plan)->optim_steps = updates;
 }

@@ -16,6 +16,8 @@
 #include "common/base/mem.h"
 #include "kernels/cpu/math/bf16.h"
 #include "kernels/cpu/onednn/dnn_device.h"
+#include "kernels/cpu/plan/cpu_code.h"
+#include "kernels/cpu/plan/cpu_moments.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/cpu/plan/cpu_profile.h"
 
@@ -94,13 +96,14 @@ void gp_cpu_plan_release(struct cpu_plan *p)
 	}
 	gp_dnn_end(p);
 	gp_free_aligned(p->values);
+	gp_free_aligned(p->decoded);
 	gp_free_aligned(p->grads);
 	gp_free_aligned(p->moment);
 	gp_free_aligned(p->packs);
 	gp_free_aligned(p->undo);
 	gp_free_aligned(p->merged);
 	gp_free_aligned(p->scratch);
-	gp_cpu_store_free(p);
+	gp_cpu_coders_free(p);
 	gp_cpu_profile_free(p);
 	gp_free(p->slot);
 	gp_walk_deinit(&p->walk);
@@ -184,14 +187,15 @@ static enum gp_status take_memory(struct cpu_plan *p, struct gp_err *err)
 {
 	struct gp_plan_memory planned = p->memory, m = {0};
 	GP_TRY(take(p, &p->values, p->value_floats * sizeof(float), &m.params, err));
+	GP_TRY(take(p, &p->decoded, p->decoded_floats * sizeof(float), &m.params, err));
 	GP_TRY(take(p, &p->packs, p->pack_bytes, &m.params, err));
 	GP_TRY(take(p, &p->undo, p->undo_floats * sizeof(float), &m.params, err));
 	GP_TRY(take(p, &p->merged, p->merged_doubles * sizeof(double), &m.params, err));
 	GP_TRY(take(p, &p->grads, planned.grads, &m.grads, err));
 	GP_TRY(take(p, &p->moment, planned.optim, &m.optim, err));
 	GP_TRY(take(p, &p->scratch, p->scratch_bytes, &m.scratch, err));
-	GP_TRY(gp_cpu_store_new(p, err));
-	m.scratch += gp_cpu_store_bytes(p);
+	GP_TRY(gp_cpu_coders_new(p, err));
+	m.scratch += gp_cpu_coders_bytes(p);
 	void *slots;
 	GP_TRY(gp_alloc_array(&slots, (size_t)p->base.spec.slots, sizeof *p->slot, err));
 	p->slot = slots;
@@ -211,8 +215,8 @@ static enum gp_status start_values(struct cpu_plan *p, struct gp_err *err)
 		GP_TRY(gp_plan_draw_param(&p->base.spec, i, p->values + p->param[i].value_offset, err));
 	if (p->grads)
 		memset(p->grads, 0, p->memory.grads);
-	if (p->moment)
-		memset(p->moment, 0, p->memory.optim);
+	gp_cpu_moments_clear(p);
+	gp_cpu_forget_clipping(p);
 	if (p->packs)
 		memset(p->packs, 0, p->pack_bytes);
 	p->packs_stale = true;
@@ -342,6 +346,9 @@ const struct gp_device_ops gp_cpu_device_ops = {
 	.optim_states = gp_cpu_optim_states,
 	.optim_get = gp_cpu_optim_get,
 	.optim_set = gp_cpu_optim_set,
+	.optim_code_bytes = gp_cpu_optim_code_bytes,
+	.optim_code_get = gp_cpu_optim_code_get,
+	.optim_code_set = gp_cpu_optim_code_set,
 	.optim_count_get = gp_cpu_optim_count_get,
 	.optim_count_set = gp_cpu_optim_count_set,
 	.param_get = cpu_param_get,

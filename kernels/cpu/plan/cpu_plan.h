@@ -113,6 +113,7 @@ struct cpu_node {
 	enum cpu_act act;
 	bool folded;     /* the activation behind it is computed here: the value is that node's */
 	bool masks;      /* an activation, or a batch norm with one: bits are kept of it, and not its map */
+	bool moves;      /* its values are its input's, bit for bit, whether the walk makes it a view or not */
 	bool plain_grad; /* grad_dense would only copy */
 	/* Batch norm: which of its passes neighbours do, see cpu_batch_norm.c; the reader normalizes: base.unwritten. */
 	bool fed, deferred;
@@ -126,9 +127,13 @@ struct cpu_node {
 };
 
 struct cpu_param {
-	/* Floats; the last three of a trained parameter. grad_count may exceed the parameter's count (padding). */
-	uint64_t value_offset, state_offset, grad_offset, grad_count;
+	/* Floats, state_offset bytes; all but the first of a trained parameter. grad_count may exceed the parameter's count
+	 * (padding). */
+	uint64_t value_offset, decoded_offset, state_offset, grad_offset, grad_count;
 };
+
+/* Which coders: those of enum gp_structure, and of maps. */
+enum { CPU_CODER_MAPS = GP_STRUCTS, CPU_CODERS };
 
 struct cpu_slot {
 	void **io; /* by port (plan_walk.h) */
@@ -148,12 +153,15 @@ struct cpu_plan {
 	struct cpu_node *node;
 	struct cpu_param *param;
 	struct gp_walk walk;
-	uint64_t value_floats, state_floats, grad_floats, undo_floats, merged_doubles, pack_bytes, scratch_bytes;
-	struct gp_plan_memory memory; /* while building: what it will take; afterwards: what it took */
+	uint64_t value_floats, decoded_floats, grad_floats, undo_floats, merged_doubles, pack_bytes;
+	uint64_t state_bytes;                 /* of one array of each trained parameter */
+	uint64_t unpack_bytes, scratch_bytes; /* scratch: gradients are unpacked at its beginning */
+	struct gp_plan_memory memory;         /* while building: what it will take; afterwards: what it took */
 
 	float *values;  /* parameters, PyTorch's layouts */
+	float *decoded; /* what forward and backward read in place of trained ones (cpu_code.h); NULL: these */
 	float *grads;   /* each in the layout its op produces */
-	float *moment;  /* optimizer state: of trained parameters, state_floats once or twice */
+	char *moment;   /* optimizer state (cpu_moments.h): of trained parameters, state_bytes once or twice */
 	char *packs;    /* weights again, as oneDNN's kernels and own ones want them */
 	float *undo;    /* with spec.undo: running statistics that forwards move, as before the step's first one */
 	double *merged; /* batch norms' statistics over chunks */
@@ -163,8 +171,10 @@ struct cpu_plan {
 	uint64_t calibrated; /* GP_CALIBRATE: chunks that count by now; 0 from the next training forward on */
 	bool calibrates;     /* the forward under way is of one that does not yet */
 	uint64_t optim_steps;
-	struct gp_store_coder **coder; /* with spec.maps: one for each compute thread */
-	struct cpu_profile *profile;   /* NULL: not measured */
+	/* What clipping has asked for since the update before, where gradients are coded (cpu_clip.c). */
+	float grad_factor, grad_limit;
+	struct gp_store_coder **coder[CPU_CODERS]; /* cpu_code.h; each NULL, or one for each compute thread */
+	struct cpu_profile *profile;               /* NULL: not measured */
 };
 
 /* One of each row. */
@@ -220,13 +230,10 @@ enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float 
 /* Where a piece of the walk lies; NULL: GP_WALK_NONE. */
 void *gp_cpu_buf(const struct cpu_plan *p, int slot, int buf);
 /*
- * cpu_plan_store.c: what the plan takes besides for maps that lie encoded; makes it, frees it. Encodes what has had its last
- * reader when this node's forward has run, decodes what is read from this node's backward on; *at counts how far that is, from 0
- * when the pass begins. What lies in IO buffers, when backward begins. Without spec.maps these do nothing.
+ * cpu_plan_store.c: encodes what has had its last reader when this node's forward has run, decodes what is read from this
+ * node's backward on; *at counts how far that is, from 0 when the pass begins. What lies in IO buffers, when backward begins.
+ * Without spec.maps these do nothing.
  */
-uint64_t gp_cpu_store_bytes(const struct cpu_plan *p);
-enum gp_status gp_cpu_store_new(struct cpu_plan *p, struct gp_err *err);
-void gp_cpu_store_free(struct cpu_plan *p);
 void gp_cpu_store_after(struct cpu_plan *p, int slot, int node, int *at);
 void gp_cpu_store_before(struct cpu_plan *p, int slot, int node, int *at);
 void gp_cpu_store_edges(struct cpu_plan *p, int slot);
@@ -252,16 +259,14 @@ enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const void *labels, i
 enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *err);
 /* A trained parameter's gradient in PyTorch's layout: where it lies, or brought into scratch memory. */
 enum gp_status gp_cpu_dense_grad(struct cpu_plan *p, int index, const float **out, struct gp_err *err);
-int gp_cpu_optim_states(const struct gp_plan *plan);
-enum gp_status gp_cpu_optim_get(struct gp_plan *plan, int index, int which, float *out, struct gp_err *err);
-enum gp_status gp_cpu_optim_set(struct gp_plan *plan, int index, int which, const float *in, struct gp_err *err);
-uint64_t gp_cpu_optim_count_get(const struct gp_plan *plan);
-void gp_cpu_optim_count_set(struct gp_plan *plan, uint64_t updates);
 /* cpu_undo.c: floats to keep for an undo; keeps them, once in a step; goes back to them. */
 uint64_t gp_cpu_undo_floats(const struct cpu_plan *p);
 void gp_cpu_undo_save(struct cpu_plan *p);
 void gp_cpu_step_undo(struct gp_plan *plan);
 /* cpu_clip.c */
+/* The same as the update takes it: coded and clipped, where the plan codes gradients. */
+enum gp_status gp_cpu_final_grad(struct cpu_plan *p, int index, const float **out, struct gp_err *err);
+void gp_cpu_forget_clipping(struct cpu_plan *p);
 enum gp_status gp_cpu_grad_squares(struct gp_plan *plan, double *out, struct gp_err *err);
 enum gp_status gp_cpu_tie_grads(struct gp_plan *plan, int lead, struct gp_plan *other, int follower,
 				struct gp_err *err);
@@ -273,6 +278,7 @@ enum gp_status gp_cpu_grad_clamp(struct gp_plan *plan, float limit, struct gp_er
 /* The n-th parameter of a node: its index in the graph; -1 when there is none with that role. The gradient is NULL, too,
  * where the parameter is not trained. */
 int gp_cpu_param_index(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
+/* As forward and backward read it, and write running statistics. */
 float *gp_cpu_param_value(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 float *gp_cpu_param_grad(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 

@@ -7,6 +7,8 @@
  */
 #include "common/base/mem.h"
 #include "kernels/cpu/onednn/dnn_device.h"
+#include "kernels/cpu/plan/cpu_code.h"
+#include "kernels/cpu/plan/cpu_moments.h"
 #include "kernels/plan/plan_check.h"
 #include "kernels/plan/plan_store.h"
 
@@ -65,6 +67,11 @@ static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
 				g->node[i].name);
 	}
 	return GP_OK;
+}
+
+static bool codes_gradients(const struct cpu_plan *p)
+{
+	return gp_cpu_codec(p, GP_STRUCT_GRAD_MAPS) != NULL;
 }
 
 /* An activation that is the only reader of a batch norm is computed by it; the activation's own node becomes a view. */
@@ -134,11 +141,12 @@ static bool works_in_place(const struct gp_walk *w, const struct gp_walk_node *n
 	       n->dx[0] == w->grad[n->in[0]];
 }
 
-/* The last pass of a batch norm's backward is left to the op before it where that one is the only other reader. */
+/* The last pass of a batch norm's backward is left to the op before it where that one is the only other reader. What it gives
+ * is in no memory then, and cannot be coded. */
 static void defer_batch_norms(struct cpu_plan *p)
 {
 	const struct gp_graph *g = p->base.spec.graph;
-	for (int i = g->inputs; i < g->nodes; i++) {
+	for (int i = codes_gradients(p) ? g->nodes : g->inputs; i < g->nodes; i++) {
 		struct cpu_node *n = &p->node[i], *before = gp_cpu_input(p, n, 0);
 		if (n->op != &gp_cpu_op_batch_norm || !works_in_place(&p->walk, &n->base) || !hosts(before) ||
 		    n->masks || gp_graph_readers(g, n->base.in[0]) != 1)
@@ -162,12 +170,32 @@ static enum gp_status prepare_nodes(struct cpu_plan *p, struct gp_err *err)
 		if (!base->view && n->op->prepare)
 			GP_TRY(n->op->prepare(p, n, err));
 		gp_cpu_pick_prepare(p, n);
+		n->moves = base->view || base->passes == GP_WALK_ALL;
 		/* It sums up the batch norm's gradients, with that one's input. */
 		if (n->reads && n->reads->base.trains && base->want_dx)
 			base->saves_in |= 1;
 		base->tmp_bytes[0] = base->tmp_bytes[1] = n->tmp_bytes;
 	}
 	return GP_OK;
+}
+
+static uint64_t whole_lines(uint64_t floats)
+{
+	return gp_cpu_align(floats * sizeof(float)) / sizeof(float);
+}
+
+static void place_trained(struct cpu_plan *p, int index)
+{
+	const struct gp_param *param = &p->base.spec.graph->param[index];
+	struct cpu_param *q = &p->param[index];
+	q->decoded_offset = p->decoded_floats;
+	if (gp_cpu_keeps_decoded(p))
+		p->decoded_floats += whole_lines(param->count);
+	q->state_offset = p->state_bytes;
+	if (!param->follows)
+		p->state_bytes += gp_cpu_moment_bytes(p, index);
+	q->grad_offset = p->grad_floats;
+	p->grad_floats += whole_lines(q->grad_count);
 }
 
 /* Every parameter begins on a cache line. An op's prepare may have asked for padded gradients. */
@@ -179,14 +207,9 @@ static void place_params(struct cpu_plan *p)
 		if (q->grad_count < g->param[i].count)
 			q->grad_count = g->param[i].count;
 		q->value_offset = p->value_floats;
-		p->value_floats += gp_cpu_align(g->param[i].count * sizeof(float)) / sizeof(float);
-		if (!p->base.spec.train || !g->param[i].trained)
-			continue;
-		q->state_offset = p->state_floats;
-		if (!g->param[i].follows)
-			p->state_floats += gp_cpu_align(g->param[i].count * sizeof(float)) / sizeof(float);
-		q->grad_offset = p->grad_floats;
-		p->grad_floats += gp_cpu_align(q->grad_count * sizeof(float)) / sizeof(float);
+		p->value_floats += whole_lines(g->param[i].count);
+		if (p->base.spec.train && g->param[i].trained)
+			place_trained(p, i);
 	}
 }
 
@@ -194,12 +217,12 @@ static void add_up_memory(struct cpu_plan *p)
 {
 	struct gp_plan_memory *m = &p->memory;
 	const struct gp_plan_spec *spec = &p->base.spec;
-	m->params =
-		(p->value_floats + p->undo_floats) * sizeof(float) + p->merged_doubles * sizeof(double) + p->pack_bytes;
+	m->params = (p->value_floats + p->decoded_floats + p->undo_floats) * sizeof(float) +
+		    p->merged_doubles * sizeof(double) + p->pack_bytes;
 	m->grads = p->grad_floats * sizeof(float);
-	m->optim = (uint64_t)gp_cpu_optim_states(&p->base) * p->state_floats * sizeof(float);
+	m->optim = (uint64_t)gp_cpu_optim_states(&p->base) * p->state_bytes;
 	m->activations = (uint64_t)spec->slots * p->walk.slot_bytes;
-	m->scratch = p->scratch_bytes + gp_cpu_store_bytes(p);
+	m->scratch = p->scratch_bytes + gp_cpu_coders_bytes(p);
 	m->io = (uint64_t)spec->slots * (p->walk.all_io_bytes + (uint64_t)gp_cpu_pick_most(p) * sizeof(int64_t));
 	m->total = m->params + m->grads + m->optim + m->activations + m->scratch + m->io;
 }
@@ -229,7 +252,11 @@ int gp_cpu_param_index(const struct cpu_plan *p, const struct cpu_node *n, enum 
 float *gp_cpu_param_value(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role)
 {
 	int i = gp_cpu_param_index(p, n, role);
-	return i < 0 ? NULL : p->values + p->param[i].value_offset;
+	if (i < 0)
+		return NULL;
+	if (p->decoded && p->base.spec.graph->param[i].trained)
+		return p->decoded + p->param[i].decoded_offset;
+	return p->values + p->param[i].value_offset;
 }
 
 float *gp_cpu_param_grad(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role)

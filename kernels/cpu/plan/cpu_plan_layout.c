@@ -5,7 +5,7 @@
  * some of its passes, and room to unpack gradients.
  * Test: tests/unit/test_cpu_plan.c
  */
-#include "kernels/cpu/plan/cpu_plan.h"
+#include "kernels/cpu/plan/cpu_moments.h"
 
 /* Room for a batch norm's sums, from when its neighbour begins to write them until it has read them. */
 static enum gp_status new_sums(struct gp_walk *w, const struct cpu_node *n, int first, int last, int *index,
@@ -60,15 +60,18 @@ static enum gp_status place_backward(struct gp_walk *w, struct gp_walk_node *bas
 
 static const struct gp_walk_hooks hooks = {.forward = place_forward, .backward = place_backward};
 
-/* The optimizer unpacks one gradient at a time into scratch memory. */
+/* The optimizer unpacks one gradient at a time into scratch memory, and decodes what it remembers behind it. */
 static void reserve_unpacking(struct cpu_plan *p)
 {
 	const struct gp_graph *g = p->base.spec.graph;
 	for (int i = 0; p->base.spec.train && i < g->params; i++) {
 		uint64_t bytes = gp_cpu_align(g->param[i].count * sizeof(float));
-		if (g->param[i].trained && bytes > p->scratch_bytes)
-			p->scratch_bytes = bytes;
+		if (g->param[i].trained && bytes > p->unpack_bytes)
+			p->unpack_bytes = bytes;
 	}
+	const uint64_t bytes = p->unpack_bytes + gp_cpu_moments_room(p);
+	if (bytes > p->scratch_bytes)
+		p->scratch_bytes = bytes;
 }
 
 enum gp_status gp_cpu_plan_layout(struct cpu_plan *p, struct gp_err *err)

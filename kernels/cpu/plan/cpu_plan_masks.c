@@ -4,15 +4,16 @@
  * where it also says where a mask saves nothing. Test: tests/unit/test_plan_masks.c
  */
 #include "kernels/cpu/math/saved_bits.h"
-#include "kernels/cpu/plan/cpu_plan.h"
+#include "kernels/cpu/plan/cpu_code.h"
 #include "kernels/plan/plan_again.h"
 #include "kernels/plan/plan_store.h"
 
-/* Where maps lie encoded, what is kept has to be what it is in plans of the parts. */
+/* Where maps lie encoded, or their gradients are coded, these have to be what they are in plans of the parts. */
 bool gp_cpu_same_part(const struct cpu_plan *p, const struct cpu_node *before, const struct cpu_node *behind)
 {
 	const int *cut = p->base.spec.cuts;
-	for (int i = 0; gp_walk_stores(&p->walk) && i < 2; i++)
+	const bool coded = gp_walk_stores(&p->walk) || gp_cpu_codec(p, GP_STRUCT_GRAD_MAPS);
+	for (int i = 0; coded && i < 2; i++)
 		if (before->base.index < cut[i] && behind->base.index >= cut[i])
 			return false;
 	return true;

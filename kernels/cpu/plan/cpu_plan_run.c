@@ -9,7 +9,7 @@
 
 #include "common/base/fault.h"
 #include "kernels/cpu/plan/parallel.h"
-#include "kernels/cpu/plan/cpu_plan.h"
+#include "kernels/cpu/plan/cpu_code.h"
 #include "kernels/cpu/plan/cpu_profile.h"
 #include "kernels/plan/plan_again.h"
 
@@ -44,6 +44,7 @@ static enum gp_status repack(struct cpu_plan *p, struct gp_err *err)
 	if (!p->packs_stale)
 		return GP_OK;
 	uint64_t start = gp_cpu_profile_start(p);
+	gp_cpu_weights_decode(p);
 	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++)
 		if (!p->node[i].base.view && p->node[i].op->repack)
 			GP_TRY(p->node[i].op->repack(p, &p->node[i], err));
@@ -178,6 +179,18 @@ static bool pass_gradient(struct cpu_plan *p, struct cpu_node *n, int slot)
 	return moved;
 }
 
+/* What the node has computed, not what it hands on, passes through the codec of gradients, before other contributions are added:
+ * so it does not matter whose plan adds them. */
+static void code_gradients(const struct cpu_plan *p, const struct cpu_node *n, float *const *dx)
+{
+	if (!gp_cpu_codec(p, GP_STRUCT_GRAD_MAPS) || n->moves)
+		return;
+	for (int k = 0; k < n->base.inputs; k++)
+		if (dx[k] && !gp_walk_passes(&n->base, k))
+			gp_cpu_code(p, GP_STRUCT_GRAD_MAPS, CPU_ROUND_TRIP, dx[k], NULL,
+				    (uint64_t)gp_cpu_in_elements(p, n, k));
+}
+
 static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int slot, struct gp_err *err)
 {
 	struct addresses at;
@@ -203,6 +216,7 @@ static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int s
 	}
 	GP_TRY(n->op->backward(&c, err));
 	gp_cpu_pick_spread(p, slot, n, at.dx[0]);
+	code_gradients(p, n, at.dx);
 	for (int k = 0; k < n->base.inputs; k++)
 		if (n->base.dx_add[k] >= 0)
 			gp_cpu_add_into(p->threads, at.dx[k], gp_cpu_buf(p, slot, n->base.dx_add[k]),

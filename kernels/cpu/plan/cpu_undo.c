@@ -55,6 +55,7 @@ void gp_cpu_step_undo(struct gp_plan *plan)
 		copy_statistics(p, true);
 	if (p->calibrated == 0)
 		gp_cpu_bn_forget(p);
+	gp_cpu_forget_clipping(p);
 	p->undo_saved = p->have_grads = false;
 	for (int s = 0; s < plan->spec.slots; s++)
 		p->slot[s].forwarded = false;

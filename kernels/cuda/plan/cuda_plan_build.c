@@ -35,6 +35,12 @@ static enum gp_status check_spec(const struct cuda_plan *p, struct gp_err *err)
 		GP_FAIL(err, GP_UNSUPPORTED,
 			"%s cannot keep maps encoded yet; leave --compress out, or compute on a CPU",
 			p->dev->info.name);
+	for (int i = 0; spec->train && i < GP_STRUCTS; i++)
+		if (spec->coded[i])
+			GP_FAIL(err, GP_UNSUPPORTED,
+				"%s cannot keep parts of a training encoded yet; leave --compress out, or compute on a "
+				"CPU",
+				p->dev->info.name);
 	return gp_plan_check_spec(spec, err);
 }
 
