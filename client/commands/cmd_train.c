@@ -355,7 +355,7 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 	GP_TRY(gp_weights_sha256(t->weights, report->param_sha256, err));
 	gp_norm_mode_text(&t->job.norm_mode, report->batch_norm);
 	report->recompute = t->job.session.recompute;
-	snprintf(report->maps, sizeof report->maps, "%s", t->job.session.maps.text);
+	gp_compress_text(&t->job.session, report->compress);
 	report->optim = t->optim;
 	report->no_decay = t->set.job.no_decay;
 	report->without_decay = t->job.without_decay;

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "client/job/compress.h"
 #include "common/base/mem.h"
 #include "common/base/threads.h"
 #include "kernels/device_registry.h"
@@ -59,20 +60,25 @@ static enum gp_status find_blocks(struct gp_device *dev, struct gp_memory_view *
 
 static enum gp_status find_savings(struct gp_device *dev, struct gp_memory_view *m, struct gp_err *err)
 {
+	static const char compress[] = "--compress ";
 	static const char *const flags[GP_MEMORY_SAVINGS] = {"",
 							     "--recompute",
 							     "--compress maps=bf16",
 							     "--compress maps=uniform:bits=8",
 							     "--compress maps=smaq:main=6",
-							     "--compress maps=uniform:bits=4"};
+							     "--compress maps=uniform:bits=4",
+							     "--compress state=bf16",
+							     "--compress state=smaq:main=6",
+							     "--compress maps=smaq:main=6,state=smaq:main=6"};
 	for (int i = 0; i < GP_MEMORY_SAVINGS; i++) {
 		struct gp_plan_spec spec = spec_of_part(m, GP_MEMORY_WHOLE);
 		struct gp_memory_saving *s = &m->saving[i];
-		const char *maps = strchr(flags[i], '=');
-		struct gp_codec_spec codec;
-		if (maps)
-			GP_TRY(gp_codec_spec_parse(maps + 1, &codec, err));
-		spec.maps = maps ? &codec : NULL;
+		struct gp_session_spec session = {.window = 1};
+		const size_t skip = sizeof compress - 1;
+		if (strncmp(flags[i], compress, skip) == 0)
+			GP_TRY(gp_compress_parse(flags[i] + skip, &session, err));
+		spec.maps = gp_session_maps(&session);
+		gp_session_coded(&session, &spec);
 		spec.cuts[0] = spec.graph->block[m->view->cut.head].first_node;
 		spec.cuts[1] = spec.graph->block[m->view->cut.tail].first_node;
 		spec.recompute = strcmp(flags[i], "--recompute") == 0;
@@ -143,12 +149,13 @@ static void print_blocks(const struct gp_memory_view *m, FILE *to)
 static void print_savings(const struct gp_memory_view *m, FILE *to)
 {
 	const struct gp_memory_saving *plain = &m->saving[0];
-	fprintf(to, "\n%-28s %16s %10s %10s %10s\n", "with --local and", "maps of a chunk", "scratch", "sum", "saved");
+	fprintf(to, "\n%-46s %16s %10s %10s %10s %10s\n", "with --local and", "maps of a chunk", "state", "scratch",
+		"sum", "saved");
 	for (int i = 0; i < GP_MEMORY_SAVINGS; i++) {
 		const struct gp_memory_saving *s = &m->saving[i];
 		const double saved = 100.0 * (1.0 - (double)s->whole.total / (double)plain->whole.total);
-		fprintf(to, "%-28s %16.2f %10.2f %10.2f %8.1f %%\n", s->flags[0] ? s->flags : "no such flag",
-			mb(s->maps), mb(s->whole.scratch), mb(s->whole.total), saved);
+		fprintf(to, "%-46s %16.2f %10.2f %10.2f %10.2f %8.1f %%\n", s->flags[0] ? s->flags : "no such flag",
+			mb(s->maps), mb(s->whole.optim), mb(s->whole.scratch), mb(s->whole.total), saved);
 	}
 }
 

@@ -30,7 +30,7 @@ struct gp_memory_saving {
 	uint64_t maps;               /* kept of a chunk */
 };
 
-#define GP_MEMORY_SAVINGS 6
+#define GP_MEMORY_SAVINGS 9
 
 struct gp_memory_view {
 	const struct gp_model_view *view;

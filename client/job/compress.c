@@ -8,16 +8,20 @@
 
 #include "common/codec/codec_store.h"
 
-/* Those behind the first may be compressed some day. */
-static const char *const structures[] = {"maps", "grad-maps", "weights", "weight-grads", "state", "weights-master"};
-enum { MAPS, STRUCTURES = sizeof structures / sizeof structures[0] };
+/* Structures: those of enum gp_structure, and two more. */
+enum { MAPS = GP_STRUCTS, MASTER, STRUCTURES };
+
+static const char *name_of(int structure)
+{
+	return structure == MAPS ? "maps" : structure == MASTER ? "weights-master" : gp_structure_name[structure];
+}
 
 /* The structure whose name and = stand there; -1: none. */
 static int structure_at(const char *text)
 {
 	for (int i = 0; i < STRUCTURES; i++) {
-		const size_t len = strlen(structures[i]);
-		if (strncmp(text, structures[i], len) == 0 && text[len] == '=')
+		const size_t len = strlen(name_of(i));
+		if (strncmp(text, name_of(i), len) == 0 && text[len] == '=')
 			return i;
 	}
 	return -1;
@@ -44,30 +48,71 @@ static enum gp_status read_spec(const char *text, size_t len, struct gp_codec_sp
 	return gp_store_check(out, err);
 }
 
-static enum gp_status read_item(const char **text, struct gp_codec_spec *maps, struct gp_err *err)
+static enum gp_status read_master(const char *text, size_t len, bool *no_master, struct gp_err *err)
+{
+	*no_master = len == 3 && memcmp(text, "off", 3) == 0;
+	if (!*no_master && !(len == 2 && memcmp(text, "on", 2) == 0))
+		GP_FAIL(err, GP_USAGE, "weights-master is '%.*s'; it may be on or off", (int)(len < 40 ? len : 40),
+			text);
+	return GP_OK;
+}
+
+/* `seen`: a bit for each structure. */
+static enum gp_status read_item(const char **text, struct gp_session_spec *s, uint32_t *seen, struct gp_err *err)
 {
 	const int i = structure_at(*text);
 	if (i < 0)
-		GP_FAIL(err, GP_USAGE, "'%.40s' does not begin with maps=", *text);
-	if (i != MAPS)
-		GP_FAIL(err, GP_USAGE, "%s cannot be compressed yet; maps can", structures[i]);
-	if (maps->stages > 0)
-		GP_FAIL(err, GP_USAGE, "maps= stands there twice");
-	const char *spec = *text + strlen(structures[i]) + 1;
+		GP_FAIL(err, GP_USAGE,
+			"'%.40s' does not begin with maps=, grad-maps=, weights=, weight-grads= or state=", *text);
+	if (*seen >> i & 1)
+		GP_FAIL(err, GP_USAGE, "%s= stands there twice", name_of(i));
+	*seen |= 1u << i;
+	const char *spec = *text + strlen(name_of(i)) + 1;
 	const size_t len = length_of(spec);
-	GP_TRY(read_spec(spec, len, maps, err));
+	if (i == MASTER)
+		GP_TRY(read_master(spec, len, &s->no_master, err));
+	else
+		GP_TRY(read_spec(spec, len, i == MAPS ? &s->maps : &s->coded[i], err));
 	*text = spec + len + (spec[len] == ',');
 	return GP_OK;
 }
 
-enum gp_status gp_compress_parse(const char *text, struct gp_codec_spec *maps, struct gp_err *err)
+static enum gp_status read_items(const char *text, struct gp_session_spec *s, struct gp_err *err)
 {
-	*maps = (struct gp_codec_spec){0};
+	uint32_t seen = 0;
+	do
+		GP_TRY(read_item(&text, s, &seen, err));
+	while (*text);
+	if ((seen >> MASTER & 1) && s->coded[GP_STRUCT_WEIGHTS].stages == 0)
+		GP_FAIL(err, GP_USAGE, "weights-master= needs weights=");
+	return GP_OK;
+}
+
+enum gp_status gp_compress_parse(const char *text, struct gp_session_spec *out, struct gp_err *err)
+{
+	out->maps = (struct gp_codec_spec){0};
+	memset(out->coded, 0, sizeof out->coded);
+	out->no_master = false;
 	if (!text)
 		return GP_OK;
-	do
-		if (read_item(&text, maps, err) != GP_OK)
-			return gp_err_prefix(err, "--compress");
-	while (*text);
-	return GP_OK;
+	return read_items(text, out, err) == GP_OK ? GP_OK : gp_err_prefix(err, "--compress");
+}
+
+static size_t put(char *text, size_t at, const char *name, const char *value)
+{
+	return at + (size_t)snprintf(text + at, GP_COMPRESS_TEXT - at, "%s%s=%s", at > 0 ? "," : "", name, value);
+}
+
+const char *gp_compress_text(const struct gp_session_spec *s, char text[GP_COMPRESS_TEXT])
+{
+	size_t at = 0;
+	text[0] = '\0';
+	if (s->maps.stages > 0)
+		at = put(text, at, name_of(MAPS), s->maps.text);
+	for (int i = 0; i < GP_STRUCTS; i++)
+		if (s->coded[i].stages > 0)
+			at = put(text, at, name_of(i), s->coded[i].text);
+	if (s->no_master)
+		put(text, at, name_of(MASTER), "off");
+	return text;
 }

@@ -131,7 +131,7 @@ static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 
 static enum gp_status check_memory(struct gp_job *j, struct gp_err *err)
 {
-	GP_TRY(gp_compress_parse(j->set->compress, &j->session.maps, err));
+	GP_TRY(gp_compress_parse(j->set->compress, &j->session, err));
 	if (j->session.maps.stages > 0 && j->set->recompute)
 		GP_FAIL(err, GP_USAGE, "--compress maps=... and --recompute exclude each other");
 	return GP_OK;

@@ -22,8 +22,12 @@ static const struct gp_opt memory_rows[] = {
 	{.name = "compress",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(compress),
-	 .value = "maps=SPEC",
-	 .help = "keep what a chunk leaves from its forward to its backward pass encoded, by one of " GP_COMPRESS_CODECS
-		 ": gradients are of the decoded values"},
+	 .value = "WHAT=SPEC,...",
+	 .help = "keep encoded, by one of " GP_COMPRESS_CODECS
+		 ": maps, what a chunk leaves from its forward to its backward "
+		 "pass; state, what the optimizer remembers. Replace by what decoding its code gives: weights, after "
+		 "each "
+		 "update (weights-master=off: the update's own, too); weight-grads, once a step; grad-maps, after "
+		 "each layer's backward pass"},
 };
 const struct gp_opt_rows gp_job_memory_rows = {memory_rows, sizeof memory_rows / sizeof memory_rows[0]};

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/costs/partitions.h"
+#include "client/job/compress.h"
 #include "common/wire/graph_msg.h"
 
 enum { VALUE_ROOM = 8192 };
@@ -76,14 +77,16 @@ static enum gp_status add_insertion(struct gp_run_spec *s, const struct gp_job *
 	return GP_OK;
 }
 
-/* What is kept, and so the result, depends on the cut of a local run, too. Runs without are those of versions that knew none. */
+/* Which maps are kept, and which of their gradients are coded, and so the result, depends on the cut of a local run, too. Runs
+ * without are those of versions that knew none. */
 static enum gp_status add_compression(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
 {
-	char text[GP_CODEC_SPEC_MAX + 8], cut[24];
-	if (j->session.maps.stages == 0)
+	char text[GP_COMPRESS_TEXT], cut[24];
+	if (!gp_compress_text(&j->session, text)[0])
 		return GP_OK;
-	snprintf(text, sizeof text, "maps=%s", j->session.maps.text);
 	GP_TRY(gp_run_spec_add(s, "compress", text, err));
+	if (j->session.maps.stages == 0 && j->session.coded[GP_STRUCT_GRAD_MAPS].stages == 0)
+		return GP_OK;
 	return gp_run_spec_add(s, "compress-cut", gp_partition_text(j->graph, &j->cut, cut), err);
 }
 

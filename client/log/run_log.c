@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "client/job/compress.h"
 #include "client/log/figures.h"
 #include "common/wire/control.h"
 
@@ -77,6 +78,12 @@ static json_t *codecs_json(const struct gp_job *j)
 	return all;
 }
 
+static json_t *compress_json(const struct gp_job *j)
+{
+	char text[GP_COMPRESS_TEXT];
+	return gp_compress_text(&j->session, text)[0] ? json_string(text) : json_null();
+}
+
 enum gp_status gp_run_log_head(struct gp_json_log *l, const struct gp_run_log_head *head, struct gp_err *err)
 {
 	const struct gp_job *j = head->job;
@@ -94,9 +101,8 @@ enum gp_status gp_run_log_head(struct gp_json_log *l, const struct gp_run_log_he
 		s->local ? json_null() : codecs_json(j), "batch", (json_int_t)s->batch, "chunks", (json_int_t)s->chunks,
 		"seed", (json_int_t)s->seed, "precision",
 		s->precision == GP_PRECISION_AUTO ? "auto" : gp_precision_name((enum gp_precision)s->precision),
-		"recompute", s->recompute, "compress",
-		j->session.maps.stages ? json_sprintf("maps=%s", j->session.maps.text) : json_null(), "total_steps",
-		(json_int_t)head->total_steps, "steps_per_epoch", (json_int_t)head->steps_per_epoch, "command",
+		"recompute", s->recompute, "compress", compress_json(j), "total_steps", (json_int_t)head->total_steps,
+		"steps_per_epoch", (json_int_t)head->steps_per_epoch, "command",
 		gp_run_log_command(head->argc, head->argv));
 	return gp_json_log_write(l, "header", o, err);
 }

@@ -61,7 +61,7 @@ struct gp_report_head {
 	char model[GP_REPORT_TEXT], data[GP_REPORT_TEXT], server[GP_REPORT_TEXT], precision[32], version[32], begun[40];
 	char cut[48], insert_up[GP_REPORT_TEXT], insert_down[GP_REPORT_TEXT];
 	char codec[GP_REPORT_DIRECTIONS][GP_REPORT_TEXT];
-	char compress[GP_REPORT_TEXT]; /* --compress; empty without, and in logs that say nothing of it */
+	char compress[6 * GP_REPORT_TEXT]; /* --compress; empty without, and in logs that say nothing of it */
 	double batch, chunks, seed, total_steps;
 	bool local, recompute;
 };

@@ -669,7 +669,7 @@ json_t *gp_train_report_json(const struct gp_train_report *r)
 	if (o)
 		json_object_set_new(o, "recompute", json_boolean(r->recompute));
 	if (o)
-		json_object_set_new(o, "compress", r->maps[0] ? json_sprintf("maps=%s", r->maps) : json_null());
+		json_object_set_new(o, "compress", r->compress[0] ? json_string(r->compress) : json_null());
 	if (o)
 		json_object_set_new(o, "bound_by", gp_bound_by_json(&r->bound_by, r->figures.flows != NULL));
 	if (o)

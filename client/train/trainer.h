@@ -16,6 +16,7 @@
 #include "client/engine/engine.h"
 #include "client/log/json_log.h"
 #include "client/engine/eval_metrics.h"
+#include "client/job/compress.h"
 #include "client/job/norm_mode.h"
 #include "client/privacy/privacy_meter.h"
 #include "client/train/run_state.h"
@@ -54,7 +55,7 @@ struct gp_train_report {
 	char param_sha256[65];
 	char batch_norm[GP_NORM_MODE_TEXT]; /* the mode, with all its values */
 	bool recompute;                     /* --recompute */
-	char maps[GP_CODEC_SPEC_MAX];       /* the codec of --compress maps=; empty: none */
+	char compress[GP_COMPRESS_TEXT];    /* --compress; empty: none */
 	struct gp_optim optim;
 	const char *no_decay; /* --no-decay; NULL: not given */
 	int without_decay;    /* trained parameters that it named */

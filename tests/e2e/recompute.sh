@@ -98,7 +98,6 @@ train "$work/rest.json" --local "${model[@]}" "${maps[@]}" --schedule const --ch
 train "$work/whole.json" --local "${model[@]}" "${maps[@]}" --schedule const || fail "all six, encoded"
 equal "resumed with encoded maps" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
 refused 2 'topk cannot' --compress maps=topk:ratio=0.1
-refused 2 'state cannot be compressed yet' --compress maps=bf16,state=bf16
 refused 2 'exclude each other' --compress maps=bf16 --recompute
 
 # What model show says of it.
