@@ -7,6 +7,7 @@
 #include "client/engine/batch_map.h"
 #include "client/engine/crossing.h"
 #include "common/base/log.h"
+#include "common/codec/codec_store.h"
 
 static enum gp_status check_model(const struct gp_job *j, struct gp_err *err)
 {
@@ -38,6 +39,22 @@ static enum gp_status check_codecs(const struct gp_job *j, struct gp_err *err)
 	return find_crossing(j, true, err);
 }
 
+/* Rows that do not travel are zeros at one end, and computed at the other: who decodes values by a scale of them all would find
+ * others there than where nothing is cut. */
+static enum gp_status check_compression(const struct gp_job *j, struct gp_err *err)
+{
+	static const char *const names[] = {"maps", "grad-maps"};
+	const struct gp_codec_spec *const spec[] = {&j->session.maps, &j->session.coded[GP_STRUCT_GRAD_MAPS]};
+	for (int i = 0; i < 2; i++)
+		if (spec[i]->stages > 0 && gp_store_has_scale(spec[i]))
+			GP_FAIL(err, GP_INVALID,
+				"--compress %s=%s has one scale for many values, those of padding included: every text "
+				"has to "
+				"be padded to the same length (--pad max)",
+				names[i], spec[i]->text);
+	return GP_OK;
+}
+
 enum gp_status gp_padding_settle(struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
 {
 	struct gp_batch_map map;
@@ -51,6 +68,8 @@ enum gp_status gp_padding_settle(struct gp_job *j, const struct gp_dataset *d, s
 	enum gp_status status = check_model(j, &why);
 	if (status == GP_OK)
 		status = check_codecs(j, &why);
+	if (status == GP_OK)
+		status = check_compression(j, &why);
 	j->drop_padding = status == GP_OK;
 	if (status == GP_OK)
 		return GP_OK;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/engine/padding.h"
+#include "client/job/compress.h"
 #include "common/graph/ops/op_attention.h"
 #include "common/graph/ops/op_elementwise.h"
 #include "common/graph/ops/op_embedding.h"
@@ -76,12 +77,15 @@ static struct gp_graph *build(make_pool *pool, const char *beside)
 	return g;
 }
 
+static const char *compress; /* --compress; NULL: none */
+
 static enum gp_status settle(make_pool *pool, const char *beside, enum gp_pad pad, bool *drops)
 {
 	const struct gp_dataset_options as_is = {0};
 	const struct gp_job_settings set = {.local = true, .pad = pad};
 	struct gp_job job = {.set = &set, .graph = build(pool, beside), .drop_padding = true};
 	struct gp_dataset *d;
+	OK(gp_compress_parse(compress, &job.session, &err));
 	OK(gp_dataset_open("synthetic:tokens=20,vocab=50,classes=2,samples=8", GP_SPLIT_TRAIN, &as_is, &d, &err));
 	const enum gp_status status = gp_padding_settle(&job, d, &err);
 	*drops = job.drop_padding;
@@ -130,11 +134,31 @@ static void padding_travels_where_a_model_reads_it(void **state)
 	is_read_by(attention_without, "length", "attention");
 }
 
+/* What is decoded of a value by a scale of many depends on the padding among them; and else it does not. */
+static void padding_travels_where_a_scale_depends_on_it(void **state)
+{
+	(void)state;
+	static const char *const reads[] = {"maps=uniform:bits=8", "maps=bf16,grad-maps=smaq", "grad-maps=s2fp8"};
+	static const char *const free_of_it[] = {"maps=bf16,grad-maps=fp8:format=e5m2", "state=smaq", "weights=smaq"};
+	bool drops;
+	for (int i = 0; i < 3; i++) {
+		compress = reads[i];
+		OK(settle(first_position, "", GP_PAD_AUTO, &drops));
+		assert_false(drops);
+		assert_int_equal(settle(first_position, "", GP_PAD_DROP, &drops), GP_INVALID);
+		assert_non_null(strstr(err.text, "has one scale for many values"));
+		compress = free_of_it[i];
+		is_left_out_by(first_position, "");
+	}
+	compress = NULL;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(padding_is_left_out_of_models_that_do_not_read_it),
 		cmocka_unit_test(padding_travels_where_a_model_reads_it),
+		cmocka_unit_test(padding_travels_where_a_scale_depends_on_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
