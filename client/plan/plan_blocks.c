@@ -67,17 +67,20 @@ struct gp_plan_block gp_plan_blocks_sum(const struct gp_plan_blocks *b, int firs
 static struct gp_plan_spec plan_spec(const struct trial *t)
 {
 	const struct gp_plan_blocks_spec *s = t->spec;
-	return (struct gp_plan_spec){.graph = s->graph,
-				     .batch = t->samples,
-				     .slots = 1,
-				     .train = true,
-				     .seed = s->seed,
-				     .optim = s->optim,
-				     .undo = true,
-				     .loss = s->loss,
-				     .recompute = s->recompute,
-				     .maps = s->maps,
-				     .precision = s->precision};
+	struct gp_plan_spec ps = {.graph = s->graph,
+				  .batch = t->samples,
+				  .slots = 1,
+				  .train = true,
+				  .seed = s->seed,
+				  .optim = s->optim,
+				  .undo = true,
+				  .loss = s->loss,
+				  .recompute = s->recompute,
+				  .maps = s->maps,
+				  .precision = s->precision};
+	if (s->coding)
+		gp_session_coded(s->coding, &ps);
+	return ps;
 }
 
 /* As many of the samples as there is memory for. */

@@ -17,6 +17,7 @@
 #include "common/graph/device.h"
 #include "common/graph/graph_part.h"
 #include "common/graph/weights.h"
+#include "common/wire/session_spec.h"
 
 struct gp_plan_blocks_spec {
 	const struct gp_graph *graph;
@@ -28,6 +29,7 @@ struct gp_plan_blocks_spec {
 	bool recompute; /* backward then has the second forward of its block */
 	const struct gp_codec_spec
 		*maps; /* NULL: maps lie as they are; else with what encoding and decoding them takes */
+	const struct gp_session_spec *coding; /* NULL: nothing else is coded; else that of gp_session_coded */
 	enum gp_loss_kind loss;
 	double seconds;        /* to repeat for; three times at least */
 	uint64_t memory_bytes; /* the plan takes no more than so much: fewer samples are measured, and times scaled */

@@ -180,19 +180,20 @@ static enum gp_status add_plan(const struct gp_plan_world *w, const struct gp_se
 			       const struct gp_graph *part, uint64_t grad_inputs, uint64_t map_inputs, uint64_t *sum,
 			       struct gp_err *err)
 {
-	const struct gp_plan_spec ps = {.graph = part,
-					.batch = s->chunk_samples,
-					.slots = s->window,
-					.train = true,
-					.grad_inputs = grad_inputs,
-					.seed = s->seed,
-					.optim = s->optim,
-					.undo = true,
-					.recompute = s->recompute,
-					.maps = gp_session_maps(s),
-					.map_inputs = map_inputs,
-					.precision = s->precision};
+	struct gp_plan_spec ps = {.graph = part,
+				  .batch = s->chunk_samples,
+				  .slots = s->window,
+				  .train = true,
+				  .grad_inputs = grad_inputs,
+				  .seed = s->seed,
+				  .optim = s->optim,
+				  .undo = true,
+				  .recompute = s->recompute,
+				  .maps = gp_session_maps(s),
+				  .map_inputs = map_inputs,
+				  .precision = s->precision};
 	struct gp_plan_memory m;
+	gp_session_coded(s, &ps);
 	GP_TRY(w->device->ops->plan_estimate(w->device, &ps, &m, err));
 	*sum += m.total;
 	return GP_OK;

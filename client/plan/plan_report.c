@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/costs/partitions.h"
+#include "client/job/compress.h"
 
 static const char *const bound_words[GP_BOUND_COUNT] = {
 	[GP_BOUND_UP_WIRE] = "the way up",
@@ -90,7 +91,7 @@ static void print_world(const struct gp_plan_report *r, FILE *to)
 {
 	const struct gp_plan_world *w = &r->study->world;
 	const struct gp_plan_speed *v = &w->server;
-	char link[GP_PLAN_LINK_TEXT];
+	char link[GP_PLAN_LINK_TEXT], compress[GP_COMPRESS_TEXT];
 	fprintf(to, "%s, batch %d, %d thread%s here\n", r->model, r->study->batch, w->threads,
 		w->threads == 1 ? "" : "s");
 	fprintf(to, "link      %s (%s)\n", gp_plan_link_text(&w->link, link), r->link_measured ? "measured" : "given");
@@ -106,8 +107,8 @@ static void print_world(const struct gp_plan_report *r, FILE *to)
 			w->processors == 1 ? "" : "s");
 	if (w->session.recompute)
 		fprintf(to, "maps      computed a second time (--recompute)\n");
-	if (gp_session_maps(&w->session))
-		fprintf(to, "maps      encoded by %s (--compress)\n", w->session.maps.text);
+	if (gp_compress_text(&w->session, compress)[0])
+		fprintf(to, "memory    --compress %s\n", compress);
 	if (r->padded)
 		fprintf(to, "note: texts are predicted with all of their positions; shorter ones take less\n");
 }
@@ -243,7 +244,8 @@ static json_t *memory_json(uint64_t bytes)
 
 static json_t *compress_json(const struct gp_session_spec *s)
 {
-	return gp_session_maps(s) ? json_sprintf("maps=%s", s->maps.text) : json_null();
+	char text[GP_COMPRESS_TEXT];
+	return gp_compress_text(s, text)[0] ? json_string(text) : json_null();
 }
 
 static json_t *row_json(const struct gp_plan_report *r, const struct gp_plan_row *row)

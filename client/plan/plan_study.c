@@ -132,6 +132,7 @@ static enum gp_status measure_blocks(struct gp_plan_study *s, const struct gp_ba
 						 .precision = s->world.session.precision,
 						 .recompute = s->world.session.recompute,
 						 .maps = gp_session_maps(&s->world.session),
+						 .coding = &s->world.session,
 						 .loss = s->loss,
 						 .seconds = s->block_seconds,
 						 .memory_bytes = s->memory_bytes > 0 ? s->memory_bytes : free_bytes()};

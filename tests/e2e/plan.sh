@@ -93,6 +93,11 @@ for way in --recompute --compress=maps=uniform:bits=8; do
 	holds "memory on the server with $way" 'plan > 0.6 * real && plan < 1.2 * real && plan < 0.8 * all' "all=$all" \
 		"plan=$(json_get "$less" server_memory_bytes)" "real=$(json_get "$less.train" server_memory_bytes)"
 done
+plan "$work/state" "${wide[@]}" --optimizer adam --link 1gbit
+plan "$work/less--state" "${wide[@]}" --optimizer adam --link 1gbit --compress state=bf16
+holds "memory with encoded state" 'less < all' "all=$(json_get "$work/state" server_memory_bytes)" \
+	"less=$(json_get "$work/less--state" server_memory_bytes)"
+equal "what plan says of encoded state" "$(json_get "$work/less--state" compress)" state=bf16
 equal "what plan says of it" "$(json_get "$work/less--recompute" recompute) $(json_get "$work/less--compress" compress)" \
 	'true maps=uniform:bits=8'
 refused 2 'exclude each other' "${model[@]}" --link 1mbit --recompute --compress maps=bf16
