@@ -191,8 +191,8 @@ static enum gp_status check(const struct gp_plan *plan, int index, int which, st
 enum gp_status gp_cpu_optim_get(struct gp_plan *plan, int index, int which, float *out, struct gp_err *err)
 {
 	const struct cpu_plan *p = (const struct cpu_plan *)plan;
-	const uint64_t count = plan->spec.graph->param[index].count;
 	GP_TRY(check(plan, index, which, err));
+	const uint64_t count = count_of(p, index);
 	if (!codec_of(p))
 		memcpy(out, gp_cpu_moment(p, index, which), count * sizeof *out);
 	for (uint64_t block = 0; codec_of(p) && block < gp_store_blocks(count); block++) {
@@ -207,8 +207,8 @@ enum gp_status gp_cpu_optim_get(struct gp_plan *plan, int index, int which, floa
 enum gp_status gp_cpu_optim_set(struct gp_plan *plan, int index, int which, const float *in, struct gp_err *err)
 {
 	const struct cpu_plan *p = (const struct cpu_plan *)plan;
-	const uint64_t count = plan->spec.graph->param[index].count;
 	GP_TRY(check(plan, index, which, err));
+	const uint64_t count = count_of(p, index);
 	if (!codec_of(p))
 		memcpy(gp_cpu_moment(p, index, which), in, count * sizeof *in);
 	for (uint64_t block = 0; codec_of(p) && block < gp_store_blocks(count); block++)
@@ -232,8 +232,8 @@ enum gp_status gp_cpu_optim_code_get(struct gp_plan *plan, int index, int which,
 enum gp_status gp_cpu_optim_code_set(struct gp_plan *plan, int index, int which, const uint8_t *in, struct gp_err *err)
 {
 	const struct cpu_plan *p = (const struct cpu_plan *)plan;
-	const struct gp_param *q = &plan->spec.graph->param[index];
 	GP_TRY(check(plan, index, which, err));
+	const struct gp_param *q = &plan->spec.graph->param[index];
 	if (gp_moment_accept(p->coder[GP_STRUCT_STATE][0], in, q->count, err) != GP_OK)
 		return gp_err_prefix(err, "optimizer state %d of %s", which, q->name);
 	memcpy(moment_at(p, index, which), in, gp_cpu_optim_code_bytes(plan, index));
