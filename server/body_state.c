@@ -148,8 +148,8 @@ static void run_write(struct gp_task *task)
 	task->status = describe(b, &words, &task->err);
 	if (task->status != GP_OK)
 		return;
-	task->status = gp_state_dir_write(b->spec.state, b->spec.run_id, b->step, &words->pairs, k->items,
-					  k->item_count, k->stay, &task->err);
+	task->status = gp_state_dir_write_leased(b->spec.state, b->spec.run_id, b->spec.lease, b->step, &words->pairs,
+						 k->items, k->item_count, k->stay, &task->err);
 	gp_free(words);
 }
 

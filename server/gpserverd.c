@@ -18,6 +18,7 @@
 #include "common/base/port_file.h"
 #include "common/base/threads.h"
 #include "common/net/conn.h"
+#include "server/lease_keeper.h"
 #include "server/metrics_http.h"
 #include "server/server.h"
 #include "server/service.h"
@@ -269,6 +270,15 @@ static const struct gp_opt options[] = {
 	 .value = "DIR",
 	 .group = "Checkpoints",
 	 .help = "write there the checkpoints that clients ask for (gpclient train --checkpoint)"},
+	{.name = "lease",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(server.lease_s),
+	 .value = "TIME",
+	 .initial = "30s",
+	 .min = 2,
+	 .max = GP_LEASE_S_MAX,
+	 .help = "servers may share --state-dir: one that has not been heard of there for so long counts as dead, and others "
+		 "go on with its runs"},
 	{.name = "state-max",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(server.state_max_bytes),

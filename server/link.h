@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One connection of a client, from the accepted socket to its end. What outlives it is the session, in session.h.
- * Private to link.c, link_hello.c, link_open.c, opening.c, measure.c, session_status.c, tally.c and metrics_snapshot.c.
+ * Private to link.c, link_hello.c, link_open.c, opening.c, measure.c, session_status.c, tally.c, metrics_snapshot.c
+ * and handover.c.
  *
  * Threads: loop thread. Test: tests/unit/test_server.c
  */

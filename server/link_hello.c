@@ -144,6 +144,8 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	l->state = GP_LINK_RUN;
 	l->progress_ns = gp_now_ns();
 	gp_server_session_prove(s, &l->proof, &l->client, l->peer);
+	if (s->using) /* whoever asked for the run meanwhile: its client is here */
+		gp_state_dir_unwant(l->srv->state, s->stored_as);
 	l->srv->tally.resumed++;
 	gp_server_session_event(s, GP_LOG_INFO, "session_resumed", NULL, "%s goes on at step %llu over a new link",
 				gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body));

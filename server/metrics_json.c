@@ -191,6 +191,10 @@ static json_t *server_json(const struct gp_metrics_snapshot *s)
 	set_count(o, "memory_promised_bytes", s->memory_used_bytes);
 	set_count(o, "memory_limit_bytes", s->memory_limit_bytes);
 	set_count(o, "log_lines_dropped", s->log_dropped);
+	set_text(o, "owner", s->shares ? s->state.owner : "");
+	set_count(o, "leases", s->state.held);
+	set_count(o, "leases_lost", s->state.losses);
+	set_count(o, "runs_taken_over", s->state.taken_over);
 	set_sum(o, &s->total);
 	return o;
 }

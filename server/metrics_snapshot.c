@@ -172,6 +172,10 @@ static void fill(struct gp_metrics *m, struct gp_metrics_snapshot *out)
 	out->draining = srv->draining || srv->stopping;
 	out->disk_asked = m->probe != NULL;
 	out->disk_well = !m->probe || gp_disk_probe_is_well(m->probe, now);
+	out->shares = srv->state != NULL;
+	out->state = (struct gp_state_figures){.held = 0};
+	if (srv->state)
+		gp_state_dir_figures(srv->state, &out->state);
 	out->log_dropped = gp_log_dropped();
 	out->number = ++m->number;
 	out->at_ns = now;

@@ -16,6 +16,7 @@
 
 #include "common/base/status.h"
 #include "server/events.h"
+#include "server/state_dir.h"
 #include "server/tally.h"
 
 #define GP_METRICS_PUBLISH_MS 250
@@ -54,6 +55,8 @@ struct gp_metrics_snapshot {
 	uint64_t number, at_ns; /* gp_now_ns */
 	int64_t started_ms;     /* of the clock on the wall */
 	bool draining, disk_asked, disk_well;
+	bool shares; /* there is a --state-dir, and `state` says what this server has of it */
+	struct gp_state_figures state;
 	int sessions, parked, max_sessions, connections, strangers;
 	uint64_t memory_used_bytes, memory_limit_bytes, log_dropped;
 	struct gp_tally_sum total;

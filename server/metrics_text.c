@@ -401,6 +401,17 @@ static void put_state(struct gp_metric_text *t, const struct gp_metrics_snapshot
 		"Lines of the log that its reader was too slow for", s->log_dropped);
 }
 
+static void put_leases(struct gp_metric_text *t, const struct gp_metrics_snapshot *s)
+{
+	if (!s->shares)
+		return;
+	put_one(t, "gpserverd_leases", GP_METRIC_GAUGE, "Runs of --state-dir that this server has", s->state.held);
+	put_one(t, "gpserverd_leases_lost_total", GP_METRIC_COUNTER,
+		"How often this server could not renew its leases in time, and lost its runs", s->state.losses);
+	put_one(t, "gpserverd_runs_taken_over_total", GP_METRIC_COUNTER, "Runs taken over from servers that were dead",
+		s->state.taken_over);
+}
+
 /* --- the process ------------------------------------------------------------------------------------------------- */
 
 static uint64_t resident_bytes(void)
@@ -436,6 +447,7 @@ static void put_process(struct gp_metric_text *t, const struct gp_metrics_snapsh
 void gp_metrics_show_text(const struct gp_metrics_snapshot *s, struct gp_metric_text *t)
 {
 	put_state(t, s);
+	put_leases(t, s);
 	put_process(t, s);
 	put_clients(t, s);
 	put_devices(t, s);

@@ -130,7 +130,8 @@ struct gp_state_limits gp_server_state_limits(const struct gp_server_settings *s
 	struct gp_state_limits l = {.bytes = (uint64_t)set->state_max_bytes,
 				    .client_bytes = (uint64_t)set->state_max_client_bytes,
 				    .client_runs = (int)set->state_client_runs,
-				    .names = names};
+				    .names = names,
+				    .lease = {.lease_s = set->lease_s, .name = set->listen}};
 	if (l.client_bytes == 0)
 		l.client_bytes = l.bytes / (uint64_t)part;
 	if (l.client_runs == 0)
@@ -138,11 +139,19 @@ struct gp_state_limits gp_server_state_limits(const struct gp_server_settings *s
 	return l;
 }
 
+static void tell_owner(struct gp_state_dir *state)
+{
+	struct gp_state_figures f;
+	gp_state_dir_figures(state, &f);
+	gp_log(main, GP_LOG_INFO, "--state-dir: this server is %s for others that share it", f.owner);
+}
+
 static enum gp_status open_workers(struct gp_server *srv, struct gp_err *err)
 {
 	if (srv->set.state_dir) {
 		const struct gp_state_limits limits = gp_server_state_limits(&srv->set);
 		GP_TRY(gp_state_dir_open(srv->set.state_dir, &limits, &srv->state, err));
+		tell_owner(srv->state);
 		GP_TRY(gp_worker_new(srv->loop, "gp-disk", 1, &srv->disk, err));
 	}
 	GP_TRY(gp_worker_new(srv->loop, "gp-build", BUILD_THREADS, &srv->build, err));

@@ -41,6 +41,7 @@ struct gp_server_settings {
 	int64_t measure_rate;   /* of one client, in a minute; 0 = any number */
 	double resume_window_s; /* a session whose link broke is parked so long; 0 = not at all */
 	const char *state_dir;  /* checkpoints of runs; NULL: none are written */
+	double lease_s;         /* state_dir.h; 0 = GP_STATE_LEASE_S */
 	int64_t state_max_bytes;
 	int64_t state_max_client_bytes; /* of one name's; 0 = a quarter of all, or all where clients have no names */
 	int64_t state_client_runs;      /* the same of runs */
@@ -83,6 +84,7 @@ struct gp_server {
 	 * limited apart, so that who says nothing keeps nobody out. */
 	struct gp_server_link *newest_stranger, *oldest_stranger;
 	int stranger_count;
+	bool runs_unsettled;   /* handover.c is to look at them again */
 	uint64_t made_room_ns; /* when a parked session was last looked for, to end it for a newcomer */
 	double stranger_lines; /* of the log that their ends may still fill, and since when */
 	uint64_t stranger_lines_ns, strangers_untold;

@@ -76,10 +76,11 @@ static void free_session(struct gp_server_session *s)
 	uv_close((uv_handle_t *)&s->window, on_gone);
 }
 
-/* A server that stops writes a checkpoint of what its sessions have reached. Returns true while that is under way. */
+/* A server that stops writes a checkpoint of what its sessions have reached, as it does for another one that goes on with the
+ * run. Returns true while that is under way. */
 static bool drain(struct gp_server_session *s)
 {
-	if (!(s->srv->draining || s->srv->stopping) || s->drained || !s->body)
+	if (!(s->srv->draining || s->srv->stopping || s->handed_over) || s->drained || !s->body)
 		return false;
 	s->drained = true;
 	return gp_body_checkpoint_at_rest(s->body);
@@ -477,9 +478,18 @@ void gp_server_session_end(struct gp_server_session *s)
 
 /* Checkpoints. */
 
+/* The run is another server's, or its folder is not as it should be. A disk that fails otherwise does not end a training. */
+static bool is_refused(const struct gp_task *find)
+{
+	return find->status == GP_BUSY || find->status == GP_INVALID;
+}
+
 static void run_find(struct gp_task *task)
 {
 	struct gp_server_session *s = task->arg;
+	task->status = gp_state_dir_hold(s->srv->state, s->stored_as, &s->lease, &task->err);
+	if (is_refused(task))
+		return;
 	s->stored = gp_state_dir_common(s->srv->state, s->stored_as, s->listed, s->listed_count);
 	s->theirs_count = s->stored ? 0 : gp_state_dir_list(s->srv->state, s->stored_as, s->theirs);
 }
@@ -490,6 +500,8 @@ static void find_done(struct gp_task *task)
 	struct gp_server_session *s = task->arg;
 	if (s->ending || !s->link)
 		gp_server_session_settle(s);
+	else if (is_refused(task))
+		gp_server_link_stop(s->link, task->status, task->err.text);
 	else
 		gp_server_link_welcome(s->link, s->stored);
 }
@@ -525,6 +537,7 @@ enum gp_status gp_server_session_use_state(struct gp_server_session *s, uint64_t
 		return GP_OK;
 	spec->session.undo = true; /* a server that stops checkpoints the state after the last commit */
 	spec->state = srv->state;
+	spec->lease = s->lease;
 	memcpy(spec->run_id, s->stored_as, sizeof spec->run_id);
 	spec->restore_step = s->restored_step = restore_step;
 	return GP_OK;

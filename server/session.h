@@ -61,6 +61,7 @@ struct gp_server_session {
 	bool has_run_id;
 	bool checkpoints; /* the client writes checkpoints of the run */
 	bool using;       /* the server's state_dir knows that the run is in use */
+	bool handed_over; /* another server that shares the state_dir goes on with the run: what is committed is written */
 	bool ready;       /* READY was sent: the session can be resumed */
 	bool superseded;  /* its run has begun anew */
 	bool ending, drained;
@@ -74,6 +75,7 @@ struct gp_server_session {
 	uint64_t damaged_at;
 	struct gp_lane disk; /* looks for the newest of the listed checkpoints that is stored, for WELCOME */
 	struct gp_task find;
+	uint64_t lease; /* of the run: gp_state_dir_hold; 0: there is none */
 	uint64_t listed[GP_CHECKPOINTS_MAX], stored;
 	size_t listed_count;
 	uint64_t theirs[GP_CHECKPOINTS_MAX]; /* where none of the listed is stored: what is */
@@ -135,8 +137,9 @@ void gp_server_session_drain(struct gp_server_session *s);
 bool gp_server_session_tell_fallback(const struct gp_server_session *s);
 /* Nobody will ask for it again: freed when it has come to rest. */
 void gp_server_session_end(struct gp_server_session *s);
-/* Takes HELLO's list of checkpoints, looks for the newest of them that the server has, too, and calls gp_server_link_welcome
- * with it: at once, or, where the disk is to be read, later and only if the link still stands then.
+/* Takes HELLO's list of checkpoints, locks the run, looks for the newest of them that the server has, too, and calls
+ * gp_server_link_welcome with it: at once, or, where the disk is to be read, later and only if the link still stands then.
+ * Where another server has the run, the link and the session end (GP_BUSY).
  * From here to the end of the session the run's checkpoints make room for nothing else. */
 enum gp_status gp_server_session_find_stored(struct gp_server_session *s, const uint64_t *step, size_t count,
 					     struct gp_err *err);

@@ -2,7 +2,8 @@
  *
  * Looks from time to time whether a session's pass, on the device or of a codec,
  * has run for ten times what it was let in for: that session ends, whether it has
- * a link or is parked. Deadlines of the client's turns are the link's (link.c).
+ * a link or is parked. Deadlines of the client's turns are the link's (link.c), and sessions whose run goes to another server
+ * are handover.h's.
  *
  * Threads: loop thread. Test: tests/unit/test_server_time.c
  */

@@ -18,6 +18,11 @@ uint64_t gp_now_ns(void)
 	return read_clock(CLOCK_MONOTONIC);
 }
 
+uint64_t gp_boot_ns(void)
+{
+	return read_clock(CLOCK_BOOTTIME);
+}
+
 uint64_t gp_thread_ns(void)
 {
 	return read_clock(CLOCK_THREAD_CPUTIME_ID);

@@ -207,19 +207,20 @@ enum gp_status gp_checkpoint_list(const char *dir, uint64_t step[GP_CHECKPOINTS_
 }
 
 /* The folder is renamed first, so that a checkpoint that is half removed is never found. */
-enum gp_status gp_checkpoint_remove(const char *dir, uint64_t step, struct gp_err *err)
+enum gp_status gp_checkpoint_remove_via(const char *dir, const char *work, uint64_t step, struct gp_err *err)
 {
 	struct path from, to;
 	GP_TRY(step_path(dir, "", step, NULL, &from, err));
-	GP_TRY(step_path(dir, TEMP_PREFIX "old-", step, NULL, &to, err));
+	GP_TRY(step_path(work, TEMP_PREFIX "old-", step, NULL, &to, err));
 	GP_TRY(gp_remove_folder(to.text, err));
 	if (rename(from.text, to.text) != 0)
-		return errno == ENOENT ? GP_OK : gp_fail_os(err, GP_IO, "remove", from.text);
+		return errno == ENOENT && access(from.text, F_OK) != 0 ? GP_OK
+								       : gp_fail_os(err, GP_IO, "remove", from.text);
 	return gp_remove_folder(to.text, err);
 }
 
 struct removal {
-	const char *dir;
+	const char *dir, *work;
 	uint64_t above; /* steps */
 };
 
@@ -227,12 +228,12 @@ static enum gp_status remove_above(const char *name, void *arg, struct gp_err *e
 {
 	const struct removal *r = arg;
 	uint64_t step;
-	return parse_step(name, &step) && step > r->above ? gp_checkpoint_remove(r->dir, step, err) : GP_OK;
+	return parse_step(name, &step) && step > r->above ? gp_checkpoint_remove_via(r->dir, r->work, step, err) : GP_OK;
 }
 
-enum gp_status gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err)
+enum gp_status gp_checkpoint_drop_after_via(const char *dir, const char *work, uint64_t step, struct gp_err *err)
 {
-	struct removal r = {dir, step};
+	struct removal r = {dir, work, step};
 	return each_entry(dir, remove_above, &r, err);
 }
 
@@ -240,10 +241,10 @@ static enum gp_status remove_below(const char *name, void *arg, struct gp_err *e
 {
 	const struct removal *r = arg;
 	uint64_t step;
-	return parse_step(name, &step) && step < r->above ? gp_checkpoint_remove(r->dir, step, err) : GP_OK;
+	return parse_step(name, &step) && step < r->above ? gp_checkpoint_remove_via(r->dir, r->work, step, err) : GP_OK;
 }
 
-enum gp_status gp_checkpoint_prune(const char *dir, int stay, struct gp_err *err)
+enum gp_status gp_checkpoint_prune_via(const char *dir, const char *work, int stay, struct gp_err *err)
 {
 	uint64_t step[GP_CHECKPOINTS_MAX];
 	int count;
@@ -251,7 +252,7 @@ enum gp_status gp_checkpoint_prune(const char *dir, int stay, struct gp_err *err
 	GP_TRY(gp_checkpoint_list(dir, step, &count, err));
 	if (count < stay)
 		return GP_OK;
-	struct removal r = {dir, step[stay - 1]};
+	struct removal r = {dir, work, step[stay - 1]};
 	return each_entry(dir, remove_below, &r, err);
 }
 
@@ -318,16 +319,22 @@ static enum gp_status write_state(const char *path, const struct gp_manifest *m,
 	return GP_OK;
 }
 
-static enum gp_status fill_folder(const char *dir, struct gp_manifest *m, const struct gp_st_item *items, int count,
+/* The folder above it is not made: it may be gone for good reason. */
+static enum gp_status make_temporary(const char *path, struct gp_err *err)
+{
+	GP_TRY(gp_remove_folder(path, err));
+	return mkdir(path, 0700) == 0 ? GP_OK : gp_fail_os(err, GP_IO, "make the folder", path);
+}
+
+static enum gp_status fill_folder(const char *work, struct gp_manifest *m, const struct gp_st_item *items, int count,
 				  size_t *manifest_bytes, struct gp_err *err)
 {
 	struct path folder, state, manifest;
 	char *text;
-	GP_TRY(step_path(dir, TEMP_PREFIX, m->step, NULL, &folder, err));
-	GP_TRY(step_path(dir, TEMP_PREFIX, m->step, STATE_NAME, &state, err));
-	GP_TRY(step_path(dir, TEMP_PREFIX, m->step, MANIFEST_NAME, &manifest, err));
-	GP_TRY(gp_remove_folder(folder.text, err));
-	GP_TRY(gp_make_folder(folder.text, err));
+	GP_TRY(step_path(work, TEMP_PREFIX, m->step, NULL, &folder, err));
+	GP_TRY(step_path(work, TEMP_PREFIX, m->step, STATE_NAME, &state, err));
+	GP_TRY(step_path(work, TEMP_PREFIX, m->step, MANIFEST_NAME, &manifest, err));
+	GP_TRY(make_temporary(folder.text, err));
 	GP_TRY(write_state(state.text, m, items, count, err));
 	GP_TRY(measure_state(state.text, m, err));
 	GP_TRY(gp_manifest_text(m, &text, err));
@@ -338,42 +345,41 @@ static enum gp_status fill_folder(const char *dir, struct gp_manifest *m, const 
 	return gp_sync_folder(folder.text, err);
 }
 
-static enum gp_status move_into_place(const char *dir, uint64_t step, struct gp_err *err)
+static enum gp_status move_into_place(const char *dir, const char *work, uint64_t step, struct gp_err *err)
 {
 	struct path from, to;
-	GP_TRY(step_path(dir, TEMP_PREFIX, step, NULL, &from, err));
+	GP_TRY(step_path(work, TEMP_PREFIX, step, NULL, &from, err));
 	GP_TRY(step_path(dir, "", step, NULL, &to, err));
-	GP_TRY(gp_checkpoint_remove(dir, step, err));
+	GP_TRY(gp_checkpoint_remove_via(dir, work, step, err));
 	if (rename(from.text, to.text) != 0)
 		return gp_fail_os(err, GP_IO, "rename into place", to.text);
 	if (gp_sync_folder(dir, err) == GP_OK)
 		return GP_OK;
 	struct gp_err ignored; /* nobody may rely on it: it could be gone after a power failure */
-	gp_checkpoint_remove(dir, step, &ignored);
+	gp_checkpoint_remove_via(dir, work, step, &ignored);
 	return err->code;
 }
 
-static void remove_temporary(const char *dir, uint64_t step)
+static void remove_temporary(const char *work, uint64_t step)
 {
 	struct path folder;
 	struct gp_err ignored;
-	if (step_path(dir, TEMP_PREFIX, step, NULL, &folder, &ignored) == GP_OK)
+	if (step_path(work, TEMP_PREFIX, step, NULL, &folder, &ignored) == GP_OK)
 		gp_remove_folder(folder.text, &ignored);
 }
 
-enum gp_status gp_checkpoint_write(const char *dir, const struct gp_manifest *m, const struct gp_st_item *items,
-				   int count, uint64_t *bytes, struct gp_err *err)
+enum gp_status gp_checkpoint_write_via(const char *dir, const char *work, const struct gp_manifest *m,
+				       const struct gp_st_item *items, int count, uint64_t *bytes, struct gp_err *err)
 {
 	struct gp_manifest own = *m;
 	size_t manifest_bytes = 0;
 	if (m->step > GP_MANIFEST_STEP_MAX)
 		GP_FAIL(err, GP_INVALID, "step %" PRIu64 " is too late for a checkpoint", m->step);
-	GP_TRY(gp_make_folder(dir, err));
-	enum gp_status status = fill_folder(dir, &own, items, count, &manifest_bytes, err);
+	enum gp_status status = fill_folder(work, &own, items, count, &manifest_bytes, err);
 	if (status == GP_OK)
-		status = move_into_place(dir, m->step, err);
+		status = move_into_place(dir, work, m->step, err);
 	if (status != GP_OK) {
-		remove_temporary(dir, m->step);
+		remove_temporary(work, m->step);
 		return status;
 	}
 	if (bytes)

@@ -20,6 +20,8 @@
 
 #include "common/store/manifest.h"
 
+#include "common/base/durable.h"
+
 #define GP_CHECKPOINTS_STAY 3  /* the newest */
 #define GP_CHECKPOINTS_MAX  16 /* most that are listed, and that HELLO can name */
 
@@ -44,16 +46,41 @@ void gp_checkpoint_unlock(int lock);
 enum gp_status gp_checkpoint_clean(const char *dir, struct gp_err *err);
 
 /*
- * Writes DIR/step-.../ with these tensors. state_bytes and state_hash of the manifest are filled in here. A checkpoint of
- * that step that was there is replaced. *bytes (optional): what it takes on disk.
+ * Every change of DIR goes through a folder WORK on the same file system: a checkpoint is written there and renamed out of
+ * it, one that goes is renamed into it and removed there. So whoever removes WORK has made sure that a writer which still
+ * believes that DIR is its own changes nothing any more, at whatever point it stands; WORK is never made here. Those
+ * without _via have DIR itself for it.
  */
-enum gp_status gp_checkpoint_write(const char *dir, const struct gp_manifest *m, const struct gp_st_item *items,
-				   int count, uint64_t *bytes, struct gp_err *err);
+/* Writes DIR/step-.../ with these tensors. state_bytes and state_hash of the manifest are filled in here. A checkpoint of
+ * that step that was there is replaced. *bytes (optional): what it takes on disk. */
+enum gp_status gp_checkpoint_write_via(const char *dir, const char *work, const struct gp_manifest *m,
+				       const struct gp_st_item *items, int count, uint64_t *bytes, struct gp_err *err);
 /* Removes all but the newest `stay`. */
-enum gp_status gp_checkpoint_prune(const char *dir, int stay, struct gp_err *err);
+enum gp_status gp_checkpoint_prune_via(const char *dir, const char *work, int stay, struct gp_err *err);
 /* Removes those of later steps. */
-enum gp_status gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err);
-enum gp_status gp_checkpoint_remove(const char *dir, uint64_t step, struct gp_err *err);
+enum gp_status gp_checkpoint_drop_after_via(const char *dir, const char *work, uint64_t step, struct gp_err *err);
+enum gp_status gp_checkpoint_remove_via(const char *dir, const char *work, uint64_t step, struct gp_err *err);
+
+/* Makes DIR where it is not there. */
+static inline enum gp_status gp_checkpoint_write(const char *dir, const struct gp_manifest *m,
+						 const struct gp_st_item *items, int count, uint64_t *bytes,
+						 struct gp_err *err)
+{
+	const enum gp_status status = gp_make_folder(dir, err);
+	return status == GP_OK ? gp_checkpoint_write_via(dir, dir, m, items, count, bytes, err) : status;
+}
+static inline enum gp_status gp_checkpoint_prune(const char *dir, int stay, struct gp_err *err)
+{
+	return gp_checkpoint_prune_via(dir, dir, stay, err);
+}
+static inline enum gp_status gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err)
+{
+	return gp_checkpoint_drop_after_via(dir, dir, step, err);
+}
+static inline enum gp_status gp_checkpoint_remove(const char *dir, uint64_t step, struct gp_err *err)
+{
+	return gp_checkpoint_remove_via(dir, dir, step, err);
+}
 /* Notes that the other side has a checkpoint of that step, too. Not synced: after a power failure it may read as unconfirmed. */
 enum gp_status gp_checkpoint_confirm(const char *dir, uint64_t step, struct gp_err *err);
 bool gp_checkpoint_is_confirmed(const char *dir, uint64_t step);

@@ -127,7 +127,8 @@ static void expect_canceled(struct raw_peer *c)
 /* When the server has gone. */
 static uint64_t newest_kept(void)
 {
-	const struct gp_state_limits limits = {1 << 30, 1 << 30, GP_STATE_RUNS_MAX, true};
+	const struct gp_state_limits limits = {
+		.bytes = 1 << 30, .client_bytes = 1 << 30, .client_runs = GP_STATE_RUNS_MAX, .names = true};
 	struct gp_state_dir *d;
 	struct gp_err err;
 	assert_int_equal(gp_state_dir_open(state_dir, &limits, &d, &err), GP_OK);

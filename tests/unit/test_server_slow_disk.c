@@ -12,8 +12,10 @@
 
 enum gp_status __real_gp_checkpoint_peek(const char *dir, uint64_t step, struct gp_manifest *out, struct gp_err *err);
 enum gp_status __wrap_gp_checkpoint_peek(const char *dir, uint64_t step, struct gp_manifest *out, struct gp_err *err);
-enum gp_status __real_gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err);
-enum gp_status __wrap_gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err);
+enum gp_status __real_gp_checkpoint_drop_after_via(const char *dir, const char *work, uint64_t step,
+						   struct gp_err *err);
+enum gp_status __wrap_gp_checkpoint_drop_after_via(const char *dir, const char *work, uint64_t step,
+						   struct gp_err *err);
 
 static char state_dir[64];
 static const char *shown_token = ""; /* by clients of a run */
@@ -30,11 +32,12 @@ enum gp_status __wrap_gp_checkpoint_peek(const char *dir, uint64_t step, struct 
 }
 
 /* Every step above 0: a run whose checkpoints go. A write, too, asks for those above its own. */
-enum gp_status __wrap_gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err)
+enum gp_status __wrap_gp_checkpoint_drop_after_via(const char *dir, const char *work, uint64_t step,
+						   struct gp_err *err)
 {
 	if (step == 0)
 		gate_pass(REMOVALS);
-	return __real_gp_checkpoint_drop_after(dir, step, err);
+	return __real_gp_checkpoint_drop_after_via(dir, work, step, err);
 }
 
 /* --- the server and its clients ---------------------------------------------------------------------------------- */

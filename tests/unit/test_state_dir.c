@@ -3,7 +3,9 @@
  * Where the server keeps checkpoints (server/state_dir.h): found by the run's
  * id and by what both sides have, bounded, and not at the cost of runs in use.
  */
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,7 +40,8 @@ static int teardown(void **state)
 
 static struct gp_state_dir *open_with(uint64_t bytes, uint64_t client_bytes, int client_runs)
 {
-	const struct gp_state_limits limits = {bytes, client_bytes, client_runs, true};
+	const struct gp_state_limits limits = {
+		.bytes = bytes, .client_bytes = client_bytes, .client_runs = client_runs, .names = true};
 	struct gp_state_dir *d;
 	OK(gp_state_dir_open(root, &limits, &d, &err));
 	return d;
@@ -422,23 +425,57 @@ static void disk_that_cannot_be_read_is_an_error_and_costs_no_checkpoint(void **
 	gp_state_dir_close(d);
 }
 
-static void folder_is_for_one_server_and_its_owner(void **state)
+static enum gp_status open_second(struct gp_state_dir **out)
+{
+	const struct gp_state_limits limits = {
+		.bytes = NO_LIMIT, .client_bytes = NO_LIMIT, .client_runs = GP_STATE_RUNS_MAX, .names = true};
+	return gp_state_dir_open(root, &limits, out, &err);
+}
+
+static void folder_is_for_servers_of_this_version_and_their_owner(void **state)
 {
 	(void)state;
 	struct gp_state_dir *d = open_dir(NO_LIMIT), *second;
-	const struct gp_state_limits limits = {NO_LIMIT, NO_LIMIT, GP_STATE_RUNS_MAX, true};
 	struct stat st;
-	assert_int_equal(gp_state_dir_open(root, &limits, &second, &err), GP_INVALID);
-	assert_non_null(strstr(err.text, "--state-dir: "));
+	OK(open_second(&second));
 	OK(write_step(d, run_a, 10));
 	char path[160];
 	snprintf(path, sizeof path, "%s/aa010000000000000000000000000000", root);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0700);
 	gp_state_dir_close(d);
+	gp_state_dir_close(second);
+	snprintf(path, sizeof path, "%s/lock", root); /* as an older version has it: for itself */
+	const int fd = open(path, O_RDWR);
+	assert_true(fd >= 0);
+	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+	assert_int_equal(open_second(&second), GP_INVALID);
+	assert_non_null(strstr(err.text, "--state-dir: "));
+	assert_non_null(strstr(err.text, "in use by another process"));
+	close(fd);
+	OK(open_second(&second));
+	gp_state_dir_close(second);
 }
 
-static void half_written_ones_are_removed_when_the_server_starts(void **state)
+static void runs_of_an_older_version_go_on(void **state)
+{
+	(void)state;
+	char command[256];
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	OK(write_step(d, run_a, 10));
+	gp_state_dir_close(d);
+	snprintf(command, sizeof command, "cd '%s' && rm -r servers aa01*/lease-* && mkdir bb020000000000000000000000000000",
+		 root);
+	assert_int_equal(system(command), 0);
+	d = open_dir(NO_LIMIT);
+	assert_int_equal(newest(d, run_a), 10);
+	OK(write_step(d, run_a, 20));
+	OK(write_step(d, run_b, 20));
+	assert_int_equal(newest(d, run_a), 20);
+	gp_state_dir_close(d);
+}
+
+static void half_written_ones_are_removed(void **state)
 {
 	(void)state;
 	char path[160];
@@ -448,8 +485,9 @@ static void half_written_ones_are_removed_when_the_server_starts(void **state)
 	snprintf(path, sizeof path, "%s/aa010000000000000000000000000000/tmp-step-000000000020", root);
 	assert_int_equal(mkdir(path, 0700), 0);
 	d = open_dir(NO_LIMIT);
+	OK(write_step(d, run_a, 30)); /* such as an older version has left, as soon as somebody has the run */
 	assert_int_not_equal(access(path, F_OK), 0);
-	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_a), 30);
 	gp_state_dir_close(d);
 }
 
@@ -486,7 +524,8 @@ static void strange_entries_do_not_keep_a_server_from_starting(void **state)
 static void folder_of_another_version_or_kind_keeps_a_server_from_starting(void **state)
 {
 	(void)state;
-	static const struct gp_state_limits limits = {NO_LIMIT, NO_LIMIT, GP_STATE_RUNS_MAX, true};
+	static const struct gp_state_limits limits = {
+		.bytes = NO_LIMIT, .client_bytes = NO_LIMIT, .client_runs = GP_STATE_RUNS_MAX, .names = true};
 	char command[256];
 	struct gp_state_dir *d = open_dir(NO_LIMIT);
 	OK(write_step(d, run_a, 10));
@@ -552,8 +591,9 @@ int main(void)
 		TEST(runs_of_nobody_make_room_until_their_owner_comes_back),
 		TEST(full_disk_takes_from_runs_that_have_ended_by_the_same_rules),
 		TEST(disk_that_cannot_be_read_is_an_error_and_costs_no_checkpoint),
-		TEST(folder_is_for_one_server_and_its_owner),
-		TEST(half_written_ones_are_removed_when_the_server_starts),
+		TEST(folder_is_for_servers_of_this_version_and_their_owner),
+		TEST(runs_of_an_older_version_go_on),
+		TEST(half_written_ones_are_removed),
 		TEST(messages_have_neither_path_nor_id_of_a_run),
 		TEST(strange_entries_do_not_keep_a_server_from_starting),
 		TEST(folder_of_another_version_or_kind_keeps_a_server_from_starting),
