@@ -39,14 +39,20 @@ static bool is_wanted(const struct gp_server_session *s)
 	return !s->successor && wants >= (linked ? WANTS_LINKED : WANTS_PARKED);
 }
 
+bool gp_server_handover_lost(struct gp_server_session *s)
+{
+	if (!s->using || !gp_state_dir_is_lost(s->srv->state, s->stored_as, s->lease))
+		return false;
+	end(s, GP_CANCELED, LOST);
+	return true;
+}
+
 static void look_at(struct gp_server_session *s)
 {
-	if (gp_state_dir_is_lost(s->srv->state, s->stored_as, s->lease)) {
-		end(s, GP_CANCELED, LOST);
-	} else if (is_wanted(s)) {
-		s->handed_over = true;
-		end(s, GP_DENIED, WANTED);
-	}
+	if (gp_server_handover_lost(s) || !is_wanted(s))
+		return;
+	s->handed_over = true;
+	end(s, GP_DENIED, WANTED);
 }
 
 void gp_server_handover_look(struct gp_server *srv)

@@ -11,7 +11,11 @@
 
 #include "server/server.h"
 
+struct gp_server_session;
+
 /* From time to time, and in less than a quarter of --lease. */
 void gp_server_handover_look(struct gp_server *srv);
+/* Ends a session that has lost its run; false: it has not. */
+bool gp_server_handover_lost(struct gp_server_session *s);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "common/wire/interval.h"
+#include "server/handover.h"
 #include "server/session_status.h"
 #include "server/usage.h"
 
@@ -163,6 +164,8 @@ static void body_checkpointed(void *arg, uint64_t step, const char *why)
 {
 	struct gp_server_link *l = link_of(arg);
 	struct gp_err err;
+	if (why && gp_server_handover_lost(arg)) /* else a client that wants checkpoints would give up */
+		return;
 	gp_log(session, GP_LOG_DEBUG, "session %llu committed step %llu, %s a checkpoint",
 	       (unsigned long long)l->session->id, (unsigned long long)step + 1, why ? "without" : "with");
 	struct gp_committed c;

@@ -178,6 +178,7 @@ static enum gp_status take_in(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID
 {
 	struct gp_state_path folder;
 	struct gp_stored_run *r;
+	gp_keeper_tick(d->keeper); /* this may take long */
 	const bool elsewhere = gp_state_reclaim(d, id);
 	const struct gp_state_measure m = gp_state_measure_run(d, id);
 	if (m.bytes == 0)

@@ -193,6 +193,17 @@ enum gp_status gp_state_check_hold(const struct gp_state_dir *d, const struct gp
 	return gp_run_lease_check(hold->folder.text, hold->generation, hold->holder, err);
 }
 
+/* Somebody has taken the run although this server's clock says that nobody may: the file system is right. */
+static void note_loss(struct gp_state_dir *d, const struct gp_state_hold *hold)
+{
+	pthread_mutex_lock(&d->mutex);
+	struct gp_stored_run *r = gp_state_find_run(d, hold->id);
+	if (r->generation == hold->generation)
+		r->epoch = 0;
+	d->wanted = true;
+	pthread_mutex_unlock(&d->mutex);
+}
+
 enum gp_status gp_state_find_hold(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], uint64_t lease,
 				  struct gp_state_hold *out, struct gp_err *err)
 {
@@ -200,8 +211,10 @@ enum gp_status gp_state_find_hold(struct gp_state_dir *d, const uint8_t id[GP_RU
 	if (r.epoch == 0 || r.generation != lease)
 		GP_FAIL(err, GP_CANCELED, "this server has lost its lease of the run");
 	GP_TRY(fill_hold(d, &r, out, err));
-	GP_TRY(gp_state_check_hold(d, out, err));
-	return find_work(out, err);
+	const enum gp_status status = gp_state_check_hold(d, out, err);
+	if (status == GP_CANCELED)
+		note_loss(d, out);
+	return status == GP_OK ? find_work(out, err) : status;
 }
 
 /* --- for sessions ------------------------------------------------------------------------------------------------------ */
@@ -238,15 +251,34 @@ static void want(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES
 		gp_log(main, GP_LOG_DEBUG, "--state-dir: server %s cannot be asked for a run: %s", seen.owner, err.text);
 }
 
+/* An older session of the run, which is ending, may still have something to write: it has another lease from here on. */
+static enum gp_status lock_anew(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], struct gp_state_hold *hold,
+				struct gp_err *err)
+{
+	pthread_mutex_lock(&d->mutex);
+	struct gp_stored_run *r = gp_state_find_run(d, run);
+	r->seen = false;
+	const bool another = r->uses > 1;
+	pthread_mutex_unlock(&d->mutex);
+	GP_TRY(gp_state_lock_going(d, run, hold, err));
+	if (!another)
+		return GP_OK;
+	struct gp_lease_sight seen = {.there = true, .generation = hold->generation};
+	memcpy(seen.owner, hold->holder, sizeof seen.owner);
+	GP_TRY(gp_run_lease_take(hold->folder.text, &seen, hold->holder, err));
+	hold->generation++;
+	note_hold(d, hold);
+	return GP_OK;
+}
+
 enum gp_status gp_state_dir_hold(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t *lease,
 				 struct gp_err *err)
 {
 	struct gp_state_hold hold;
 	char hex[GP_RUN_ID_HEX];
-	pthread_mutex_lock(&d->mutex);
-	gp_state_find_run(d, run)->seen = false; /* by an older session of the run */
-	pthread_mutex_unlock(&d->mutex);
-	const enum gp_status status = gp_state_lock_run(d, run, &hold, err);
+	gp_require(gp_state_claim_run(d, run));
+	const enum gp_status status = lock_anew(d, run, &hold, err);
+	gp_state_unclaim_run(d, run);
 	if (status == GP_OK) {
 		*lease = hold.generation;
 		return GP_OK;
@@ -343,6 +375,7 @@ static void give_idle(struct gp_state_dir *d)
 	while (claim_idle(d, id)) {
 		gp_state_give_going(d, id);
 		gp_state_unclaim_run(d, id);
+		gp_keeper_tick(d->keeper); /* there may be many */
 	}
 }
 

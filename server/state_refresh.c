@@ -152,9 +152,10 @@ static void begin_pass(struct gp_state_dir *d)
 void gp_state_refresh(struct gp_state_dir *d)
 {
 	uint8_t id[GP_RUN_ID_BYTES];
+	const uint64_t until_ns = gp_now_ns() + (uint64_t)(gp_keeper_pause_s(d->keeper) * 1e9);
 	if (!d->refresh.dir && gp_now_ns() >= d->refresh.due_ns)
 		begin_pass(d);
-	for (int n = 0; d->refresh.dir && n < RUNS_AT_ONCE;) {
+	for (int n = 0; d->refresh.dir && n < RUNS_AT_ONCE && gp_now_ns() < until_ns;) {
 		const struct dirent *e = readdir(d->refresh.dir);
 		if (!e) {
 			gp_state_stop_refresh(d);
