@@ -36,7 +36,7 @@ struct gp_body_spec {
 	 * (0: none). */
 	struct gp_state_dir *state;
 	uint8_t run_id[GP_RUN_ID_BYTES];
-	uint64_t lease; /* under which they may change: gp_state_dir_write_leased */
+	uint64_t lease;                    /* under which they may change: gp_state_dir_write_leased */
 	uint64_t restore_step, state_hash; /* state_hash: of the client's codecs there; 0: not known */
 	uint32_t weights;                  /* PARAM_UP frames to come: 0 or all parameters */
 	/* Seconds that a pass over a chunk may take, as estimated, 0: as long as it likes; and what the longer of forward

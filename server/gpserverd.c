@@ -277,7 +277,8 @@ static const struct gp_opt options[] = {
 	 .initial = "30s",
 	 .min = 2,
 	 .max = GP_LEASE_S_MAX,
-	 .help = "servers may share --state-dir: one that has not been heard of there for so long counts as dead, and others "
+	 .help = "servers may share --state-dir: one that has not been heard of there for so long counts as dead, and "
+		 "others "
 		 "go on with its runs"},
 	{.name = "state-max",
 	 .type = GP_OPT_SIZE,

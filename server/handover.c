@@ -15,8 +15,7 @@
 #define WANTS_PARKED 1
 #define WANTS_LINKED 2
 
-#define LOST                                                                                                           \
-	"this server could not renew its lease of the run in --state-dir in time: another server may go on with it"
+#define LOST   "this server could not renew its lease of the run in --state-dir in time: another server may go on with it"
 #define WANTED "another client has taken this run over, at another server that shares --state-dir"
 
 static void end(struct gp_server_session *s, enum gp_status status, const char *text)

@@ -11,11 +11,11 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 
-#define RENEWALS   5    /* in a lease */
-#define OWN_PART   0.75 /* of a lease: so long without a renewal, and it is lost */
-#define SILENT_PART 0.5 /* of a lease is left for one that has not been heard of for longer than it should be */
-#define LOOKS      10   /* at each of the others, in a lease */
-#define WATCHED_FOR 3   /* leases: that nobody has asked for since then is not watched any more */
+#define RENEWALS    5    /* in a lease */
+#define OWN_PART    0.75 /* of a lease: so long without a renewal, and it is lost */
+#define SILENT_PART 0.5  /* of a lease is left for one that has not been heard of for longer than it should be */
+#define LOOKS       10   /* at each of the others, in a lease */
+#define WATCHED_FOR 3    /* leases: that nobody has asked for since then is not watched any more */
 
 /* One that somebody has asked for. */
 struct watched {
@@ -36,8 +36,8 @@ struct gp_keeper {
 	void *arg;
 	struct gp_beat beat; /* of the tick's thread */
 	bool begun;
-	uint64_t renewed_ns; /* when the last renewal began; of the tick's thread */
-	uint64_t looked_ns;  /* when it last looked at the others */
+	uint64_t renewed_ns;   /* when the last renewal began; of the tick's thread */
+	uint64_t looked_ns;    /* when it last looked at the others */
 	pthread_mutex_t mutex; /* around what follows; never held while a file is touched */
 	char owner[GP_OWNER_TEXT];
 	uint64_t epoch, until_ns; /* until_ns: this epoch's leases are held until then */
@@ -260,8 +260,9 @@ static enum gp_status bury(struct gp_keeper *k, const char *owner, const struct 
 	if (s->facts.ended)
 		gp_log(main, GP_LOG_INFO, "--state-dir: server %s (%s) has ended", owner, s->facts.name);
 	else
-		gp_log(main, GP_LOG_WARN, "--state-dir: server %s (%s) has not been heard of for %g s: it counts as dead",
-		       owner, s->facts.name, lease_of(k, &s->facts));
+		gp_log(main, GP_LOG_WARN,
+		       "--state-dir: server %s (%s) has not been heard of for %g s: it counts as dead", owner,
+		       s->facts.name, lease_of(k, &s->facts));
 	return GP_OK;
 }
 
@@ -365,8 +366,9 @@ enum gp_status gp_keeper_new(const char *dir, const struct gp_keeper_settings *s
 	k->arg = set->arg;
 	k->lost = true;
 	pthread_mutex_init(&k->mutex, NULL);
-	enum gp_status status = k->name ? begin_epoch(k, err) : gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__,
-									   "out of memory for --state-dir");
+	enum gp_status status =
+		k->name ? begin_epoch(k, err)
+			: gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__, "out of memory for --state-dir");
 	if (status == GP_OK)
 		status = gp_beat_each(dir, watch_from_start, k, err);
 	if (status != GP_OK) {

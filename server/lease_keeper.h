@@ -19,11 +19,12 @@
 
 #include "server/server_beat.h"
 
-#define GP_KEEPER_WATCHED 64 /* servers at once; for one more, that one is forgotten which nobody has asked for longest */
+#define GP_KEEPER_WATCHED                                                                                              \
+	64 /* servers at once; for one more, that one is forgotten which nobody has asked for longest */
 
 struct gp_keeper_settings {
 	double lease_s;
-	const char *name;             /* for people: where this server listens */
+	const char *name;              /* for people: where this server listens */
 	uint64_t (*now_ns)(void *arg); /* NULL: gp_boot_ns */
 	void *arg;
 };

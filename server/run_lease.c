@@ -153,8 +153,7 @@ static enum gp_status remove_works(const char *folder, struct gp_err *err)
 	if (!d)
 		return gp_fail_os(err, GP_IO, "open", folder);
 	for (const struct dirent *e; status == GP_OK && (e = readdir(d));)
-		if (is_work(e->d_name) &&
-		    snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < (int)sizeof path)
+		if (is_work(e->d_name) && snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < (int)sizeof path)
 			status = remove_work(path, err);
 	closedir(d);
 	return status;
@@ -266,7 +265,8 @@ enum gp_status gp_run_lease_give(const char *folder, uint64_t generation, const 
 	GP_TRY(gp_run_lease_look(folder, &seen, err));
 	if (seen.generation != generation || strcmp(seen.owner, owner) != 0)
 		GP_FAIL(err, GP_CANCELED, "another server has the run now");
-	return seen.bare ? remove_run(folder, generation, owner, err) : rename_lease(folder, &seen, generation, "", err);
+	return seen.bare ? remove_run(folder, generation, owner, err)
+			 : rename_lease(folder, &seen, generation, "", err);
 }
 
 enum gp_status gp_run_lease_introduce(const char *folder, struct gp_err *err)

@@ -24,10 +24,10 @@
 #define GP_SERVER_STOPS "the server is stopping"
 
 struct gp_server_settings {
-	const char *listen;    /* "ADDR:PORT" */
-	int listen_fd;         /* a socket that listens there already and is the server's from here on; 0: there is none */
-	const char *device;    /* or several, with commas between */
-	int64_t threads;       /* compute threads, 0 = all processors */
+	const char *listen; /* "ADDR:PORT" */
+	int listen_fd;      /* a socket that listens there already and is the server's from here on; 0: there is none */
+	const char *device; /* or several, with commas between */
+	int64_t threads;    /* compute threads, 0 = all processors */
 	int64_t codec_threads; /* 0 = 1, or 4 for each GPU */
 	int64_t max_sessions;
 	int64_t max_unopened;         /* connections whose HELLO has not been accepted */

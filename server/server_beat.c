@@ -181,7 +181,7 @@ static enum gp_status read_whole(const char *path, char *out, size_t room, size_
 	const int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return gp_fail_os(err, errno == ENOENT ? GP_CANCELED : GP_IO, "open", path);
-	for (*len = 0; n > 0 && *len < room; *len += n > 0 ? (size_t)n : 0)
+	for (*len = 0; n > 0 && *len<room; *len += n> 0 ? (size_t)n : 0)
 		n = read(fd, out + *len, room - *len);
 	const enum gp_status status = n < 0 ? gp_fail_os(err, GP_IO, "read", path) : GP_OK;
 	close(fd);

@@ -69,11 +69,13 @@ enum gp_status gp_beat_each(const char *dir, void (*each)(const char *owner, voi
 
 struct gp_want {
 	uint8_t run[GP_RUN_ID_BYTES];
-	uint64_t generation; /* of the lease that is asked for, so that the wish is not taken for one about a later lease */
-	uint64_t nonce;      /* another one each time */
+	uint64_t
+		generation; /* of the lease that is asked for, so that the wish is not taken for one about a later lease */
+	uint64_t nonce;     /* another one each time */
 };
 
-#define GP_WANTS_MAX 48 /* in the file; of two wishes that fall on one place the later one counts, and who waits asks again */
+#define GP_WANTS_MAX                                                                                                   \
+	48 /* in the file; of two wishes that fall on one place the later one counts, and who waits asks again */
 
 /* Writes the wish into the owner's folder. */
 enum gp_status gp_beat_want(const char *dir, const char *owner, const struct gp_want *want, struct gp_err *err);

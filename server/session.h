@@ -63,7 +63,7 @@ struct gp_server_session {
 	bool using;       /* the server's state_dir knows that the run is in use */
 	bool handed_over; /* another server that shares the state_dir goes on with the run: what is committed is written */
 	bool ready;       /* READY was sent: the session can be resumed */
-	bool superseded;  /* its run has begun anew */
+	bool superseded; /* its run has begun anew */
 	bool ending, drained;
 	bool left; /* it ended before the server began to stop: whoever stops it has no say about its run */
 	/* The body is, or is being, rewound to where a client that has committed so many steps goes on. That stays true

@@ -102,8 +102,8 @@ struct gp_stored_run *gp_state_find_run(const struct gp_state_dir *d, const uint
 	return NULL;
 }
 
-enum gp_status gp_state_enter_run(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES],
-				  struct gp_stored_run **out, struct gp_err *err)
+enum gp_status gp_state_enter_run(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_stored_run **out,
+				  struct gp_err *err)
 {
 	*out = gp_state_find_run(d, id);
 	if (*out)
@@ -516,8 +516,7 @@ enum gp_status gp_state_dir_load(struct gp_state_dir *d, const uint8_t run[GP_RU
 	if (status == GP_OK)
 		return GP_OK;
 	gp_state_conceal(run, err);
-	return is_damage(status, err) ? discard(d, run, step, "was damaged", err)
-				      : without_path(run, GP_LOG_WARN, err);
+	return is_damage(status, err) ? discard(d, run, step, "was damaged", err) : without_path(run, GP_LOG_WARN, err);
 }
 
 enum gp_status gp_state_dir_discard(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,

@@ -34,10 +34,10 @@
 #define GP_STATE_LEASE_S     30.0
 
 struct gp_state_limits {
-	uint64_t bytes;        /* of all checkpoints together */
-	uint64_t client_bytes; /* of one owner's */
-	int client_runs;       /* runs of one owner that have checkpoints */
-	bool names;            /* clients have names; else all of them are one, whoever they were before */
+	uint64_t bytes;                  /* of all checkpoints together */
+	uint64_t client_bytes;           /* of one owner's */
+	int client_runs;                 /* runs of one owner that have checkpoints */
+	bool names;                      /* clients have names; else all of them are one, whoever they were before */
 	struct gp_keeper_settings lease; /* lease_s 0: GP_STATE_LEASE_S. The name must live until the folder is open */
 	bool keep_by_hand;               /* for tests: no thread keeps the leases, gp_state_dir_tick does */
 };

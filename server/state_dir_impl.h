@@ -23,9 +23,10 @@
 /* A run that a session uses, that has checkpoints, or whose lease this server has. */
 struct gp_stored_run {
 	uint8_t id[GP_RUN_ID_BYTES];
-	char owner[GP_STATE_OWNER_ROOM]; /* in printable ASCII, so that manifests can have it; "": nobody in particular */
-	uint64_t bytes;                  /* of its checkpoints */
-	uint64_t written;                /* order of the newest ones */
+	char owner
+		[GP_STATE_OWNER_ROOM]; /* in printable ASCII, so that manifests can have it; "": nobody in particular */
+	uint64_t bytes;                /* of its checkpoints */
+	uint64_t written;              /* order of the newest ones */
 	int uses;
 	bool going;     /* see above */
 	bool stuck;     /* cannot be removed */
@@ -97,8 +98,8 @@ void gp_state_read_owner(const char *folder, char owner[GP_STATE_OWNER_ROOM]);
 /* With the mutex. */
 struct gp_stored_run *gp_state_find_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES]);
 /* The one that is there, or a new one of nobody. */
-enum gp_status gp_state_enter_run(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES],
-				  struct gp_stored_run **out, struct gp_err *err);
+enum gp_status gp_state_enter_run(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_stored_run **out,
+				  struct gp_err *err);
 void gp_state_set_measure(struct gp_state_dir *d, struct gp_stored_run *r, const struct gp_state_measure *m);
 void gp_state_forget_unless_needed(struct gp_state_dir *d, struct gp_stored_run *r);
 
@@ -113,8 +114,8 @@ enum gp_status gp_state_check_share(struct gp_state_dir *d, const char *owner, u
 enum gp_status gp_state_lock_run(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_state_hold *out,
 				 struct gp_err *err);
 /* The same for a run that the caller has made `going`. */
-enum gp_status gp_state_lock_going(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES],
-				   struct gp_state_hold *out, struct gp_err *err);
+enum gp_status gp_state_lock_going(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_state_hold *out,
+				   struct gp_err *err);
 /* The run is `going`: nobody has it from here on, and one without a checkpoint is gone. */
 void gp_state_give_going(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES]);
 /* Before each change. GP_CANCELED: the lease is lost. */

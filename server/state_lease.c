@@ -147,8 +147,8 @@ static enum gp_status find_work(struct gp_state_hold *out, struct gp_err *err)
 	return gp_run_lease_work(out->folder.text, out->generation, out->holder, out->work.text, err);
 }
 
-enum gp_status gp_state_lock_going(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES],
-				   struct gp_state_hold *out, struct gp_err *err)
+enum gp_status gp_state_lock_going(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_state_hold *out,
+				   struct gp_err *err)
 {
 	const struct gp_stored_run r = copy_run(d, id);
 	struct gp_err ignored;
@@ -248,7 +248,8 @@ static void want(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES
 	memcpy(w.run, run, sizeof w.run);
 	if (gp_random_bytes(&w.nonce, sizeof w.nonce, &err) != GP_OK ||
 	    gp_beat_want(d->path, seen.owner, &w, &err) != GP_OK)
-		gp_log(main, GP_LOG_DEBUG, "--state-dir: server %s cannot be asked for a run: %s", seen.owner, err.text);
+		gp_log(main, GP_LOG_DEBUG, "--state-dir: server %s cannot be asked for a run: %s", seen.owner,
+		       err.text);
 }
 
 /* An older session of the run, which is ending, may still have something to write: it has another lease from here on. */

@@ -31,8 +31,8 @@ static bool claim(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES])
 	struct gp_stored_run *r;
 	struct gp_err ignored;
 	pthread_mutex_lock(&d->mutex);
-	const bool idle = gp_state_enter_run(d, id, &r, &ignored) == GP_OK && r->uses == 0 && !r->going &&
-			  r->epoch == 0;
+	const bool idle =
+		gp_state_enter_run(d, id, &r, &ignored) == GP_OK && r->uses == 0 && !r->going && r->epoch == 0;
 	if (idle)
 		r->going = true;
 	pthread_mutex_unlock(&d->mutex);
@@ -70,7 +70,8 @@ bool gp_state_reclaim(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES])
 	char hex[GP_RUN_ID_HEX];
 	gp_run_id_text(id, hex);
 	gp_state_conceal(id, &err);
-	gp_log(main, news ? GP_LOG_WARN : GP_LOG_DEBUG, "--state-dir: run %.*s: %s", GP_STATE_SHOWN_DIGITS, hex, err.text);
+	gp_log(main, news ? GP_LOG_WARN : GP_LOG_DEBUG, "--state-dir: run %.*s: %s", GP_STATE_SHOWN_DIGITS, hex,
+	       err.text);
 	return false;
 }
 
@@ -116,8 +117,7 @@ static void look_at(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES])
 {
 	struct gp_state_path folder;
 	struct gp_err ignored;
-	if (gp_state_run_path(d, id, &folder, &ignored) != GP_OK ||
-	    !has_changed(d, id, changed_ns(folder.text)))
+	if (gp_state_run_path(d, id, &folder, &ignored) != GP_OK || !has_changed(d, id, changed_ns(folder.text)))
 		return;
 	const bool elsewhere = gp_state_reclaim(d, id);
 	take_note(d, id, folder.text, elsewhere);

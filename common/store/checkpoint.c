@@ -228,7 +228,8 @@ static enum gp_status remove_above(const char *name, void *arg, struct gp_err *e
 {
 	const struct removal *r = arg;
 	uint64_t step;
-	return parse_step(name, &step) && step > r->above ? gp_checkpoint_remove_via(r->dir, r->work, step, err) : GP_OK;
+	return parse_step(name, &step) && step > r->above ? gp_checkpoint_remove_via(r->dir, r->work, step, err)
+							  : GP_OK;
 }
 
 enum gp_status gp_checkpoint_drop_after_via(const char *dir, const char *work, uint64_t step, struct gp_err *err)
@@ -241,7 +242,8 @@ static enum gp_status remove_below(const char *name, void *arg, struct gp_err *e
 {
 	const struct removal *r = arg;
 	uint64_t step;
-	return parse_step(name, &step) && step < r->above ? gp_checkpoint_remove_via(r->dir, r->work, step, err) : GP_OK;
+	return parse_step(name, &step) && step < r->above ? gp_checkpoint_remove_via(r->dir, r->work, step, err)
+							  : GP_OK;
 }
 
 enum gp_status gp_checkpoint_prune_via(const char *dir, const char *work, int stay, struct gp_err *err)

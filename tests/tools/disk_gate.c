@@ -4,7 +4,7 @@
  * file named by DISK_GATE exists, fsync does not return, and the file
  * DISK_GATE.waiting says that one waits. Without DISK_GATE it does nothing.
  *
- * Threads: any. Used by tests/e2e/drain.sh
+ * Threads: any. Used by tests/e2e/drain.sh and tests/e2e/shared_state.sh
  */
 #include <fcntl.h>
 #include <stdio.h>

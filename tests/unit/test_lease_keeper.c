@@ -253,7 +253,8 @@ static void a_process_of_this_machine_that_has_ended_is_dead(void **state)
 	if (child == 0) {
 		struct server a;
 		start(&a, 0, LEASE_S);
-		const bool well = write(told[1], a.owner, sizeof a.owner) == sizeof a.owner && read(go[0], &byte, 1) == 1;
+		const bool well =
+			write(told[1], a.owner, sizeof a.owner) == sizeof a.owner && read(go[0], &byte, 1) == 1;
 		_exit(well ? 0 : 1);
 	}
 	assert_int_equal(read(told[0], owner, sizeof owner), sizeof owner);

@@ -160,23 +160,38 @@ static void what_was_half_written_is_gone_before_the_taker_looks(void **state)
 	assert_int_equal(steps_of_run(), 1);
 }
 
-/* The taker died behind the rename, and before it had a work folder of its own. */
-static void a_takeover_that_was_cut_short_is_made_good_by_the_next(void **state)
+/* The taker died behind the rename, or behind the removal too, before it had a work folder of its own. */
+static void expect_made_good(bool removed)
 {
-	(void)state;
-	char before[160], after[160];
+	char before[160], after[160], work[160];
 	OK(gp_run_lease_make(run, prepared, anna, &err));
 	OK(write_step(anna, 1, 10));
 	snprintf(before, sizeof before, "%s/lease-000000000001-%s", run, anna);
 	snprintf(after, sizeof after, "%s/lease-000000000002-%s", run, bert);
+	snprintf(work, sizeof work, "%s/work-000000000001-%s", run, anna);
 	assert_int_equal(rename(before, after), 0);
+	if (removed)
+		assert_int_equal(rmdir(work), 0);
 	const struct gp_lease_sight seen = look();
 	OK(gp_run_lease_take(run, &seen, carl, &err));
 	expect_holder(carl, 3);
-	assert_false(is_there("work-000000000001-00000000000000aa"));
+	assert_int_not_equal(access(work, F_OK), 0);
 	OK(write_step(carl, 3, 20));
 	assert_int_not_equal(write_step(anna, 1, 30), GP_OK);
+	assert_int_not_equal(write_step(bert, 2, 30), GP_OK);
 	assert_int_equal(steps_of_run(), 2);
+}
+
+static void a_takeover_that_was_cut_short_is_made_good_by_the_next(void **state)
+{
+	(void)state;
+	expect_made_good(false);
+}
+
+static void a_takeover_that_was_cut_short_later_is_made_good_as_well(void **state)
+{
+	(void)state;
+	expect_made_good(true);
 }
 
 static void what_is_given_back_is_free_and_counts_on(void **state)
@@ -210,9 +225,14 @@ static void a_folder_that_is_not_as_it_should_be_is_told(void **state)
 	make_entry("step-000000000010", true);
 	assert_int_equal(gp_run_lease_look(run, &s, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "has no lease"));
-	static const char *const odd[] = {"lease-", "lease-000000000001", "lease-000000000001-", "lease-1-free",
-					  "lease-000000000001-0000000000000000", "lease-000000000001-00000000000000AA",
-					  "lease-000000000001-00000000000000aa0", "lease-00000000000x-free"};
+	static const char *const odd[] = {"lease-",
+					  "lease-000000000001",
+					  "lease-000000000001-",
+					  "lease-1-free",
+					  "lease-000000000001-0000000000000000",
+					  "lease-000000000001-00000000000000AA",
+					  "lease-000000000001-00000000000000aa0",
+					  "lease-00000000000x-free"};
 	for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++)
 		make_entry(odd[i], false);
 	assert_int_equal(gp_run_lease_look(run, &s, &err), GP_INVALID);
@@ -250,6 +270,7 @@ int main(void)
 		TEST(who_has_lost_a_run_changes_nothing_of_it),
 		TEST(what_was_half_written_is_gone_before_the_taker_looks),
 		TEST(a_takeover_that_was_cut_short_is_made_good_by_the_next),
+		TEST(a_takeover_that_was_cut_short_later_is_made_good_as_well),
 		TEST(what_is_given_back_is_free_and_counts_on),
 		TEST(a_run_without_a_checkpoint_goes_with_its_lease),
 		TEST(a_folder_that_is_not_as_it_should_be_is_told),

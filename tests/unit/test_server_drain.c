@@ -65,7 +65,8 @@ static Gpsplit__Control *say_hello(struct raw_peer *c, const struct fixture *f, 
 }
 
 /* The token for coming back is in *back. */
-static void welcome(struct raw_peer *c, const struct fixture *f, const struct hello *h, bool resumed, struct hello *back)
+static void welcome(struct raw_peer *c, const struct fixture *f, const struct hello *h, bool resumed,
+		    struct hello *back)
 {
 	Gpsplit__Control *m = say_hello(c, f, h);
 	if (m->body_case != GPSPLIT__CONTROL__BODY_WELCOME)

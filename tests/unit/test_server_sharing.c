@@ -106,7 +106,8 @@ static void a_parked_session_is_written_and_handed_to_where_its_client_is(void *
 	int busy;
 	open_and_step(&c, f);
 	client_close(&c);
-	assert_int_equal(until_welcome_of_run(&c, &second, &busy), 1); /* the last commit, of which there was no checkpoint */
+	assert_int_equal(until_welcome_of_run(&c, &second, &busy),
+			 1); /* the last commit, of which there was no checkpoint */
 	assert_true(busy > 0);
 	put_open(&c, second.body, restore_step_1);
 	expect_control(&c, GPSPLIT__CONTROL__BODY_READY);

@@ -32,8 +32,7 @@ enum gp_status __wrap_gp_checkpoint_peek(const char *dir, uint64_t step, struct 
 }
 
 /* Every step above 0: a run whose checkpoints go. A write, too, asks for those above its own. */
-enum gp_status __wrap_gp_checkpoint_drop_after_via(const char *dir, const char *work, uint64_t step,
-						   struct gp_err *err)
+enum gp_status __wrap_gp_checkpoint_drop_after_via(const char *dir, const char *work, uint64_t step, struct gp_err *err)
 {
 	if (step == 0)
 		gate_pass(REMOVALS);

@@ -464,8 +464,8 @@ static void runs_of_an_older_version_go_on(void **state)
 	struct gp_state_dir *d = open_dir(NO_LIMIT);
 	OK(write_step(d, run_a, 10));
 	gp_state_dir_close(d);
-	snprintf(command, sizeof command, "cd '%s' && rm -r servers aa01*/lease-* && mkdir bb020000000000000000000000000000",
-		 root);
+	snprintf(command, sizeof command,
+		 "cd '%s' && rm -r servers aa01*/lease-* && mkdir bb020000000000000000000000000000", root);
 	assert_int_equal(system(command), 0);
 	d = open_dir(NO_LIMIT);
 	assert_int_equal(newest(d, run_a), 10);

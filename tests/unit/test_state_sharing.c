@@ -228,6 +228,26 @@ static void an_old_session_does_not_write_under_a_new_lease(void **state)
 	gp_state_dir_close(a.d);
 }
 
+/* Within one server: a session that is ending when its client begins the run again. */
+static void the_next_session_of_a_run_has_a_lease_of_its_own(void **state)
+{
+	(void)state;
+	struct server a;
+	uint64_t first, second;
+	start(&a, 100);
+	OK(begin(&a, run_a, &first));
+	OK(write_leased(&a, run_a, first, 10));
+	OK(begin(&a, run_a, &second));
+	assert_true(second > first);
+	assert_int_equal(write_leased(&a, run_a, first, 20), GP_CANCELED);
+	OK(write_leased(&a, run_a, second, 30));
+	gp_state_dir_release(a.d, run_a);
+	live(&a, 2);
+	OK(write_leased(&a, run_a, second, 40)); /* one of the two is left */
+	assert_int_equal(newest(&a, run_a), 40);
+	gp_state_dir_close(a.d);
+}
+
 static void a_server_hears_who_wants_its_runs(void **state)
 {
 	(void)state;
@@ -313,8 +333,8 @@ static void what_a_dead_server_has_left_is_cleaned(void **state)
 	assert_int_equal(system(path), 0);
 	start(&b, 7);
 	live(&b, 40);
-	snprintf(path, sizeof path, "cd '%s' && test -e aa01*/lease-*-free && test ! -e aa01*/work-* && test ! -e bb02*",
-		 root);
+	snprintf(path, sizeof path,
+		 "cd '%s' && test -e aa01*/lease-*-free && test ! -e aa01*/work-* && test ! -e bb02*", root);
 	assert_int_equal(system(path), 0);
 	gp_state_dir_close(b.d);
 	gp_state_dir_close(a.d);
@@ -381,7 +401,8 @@ static void thousands_of_runs_keep_no_call_waiting(void **state)
 	live(&a, 2);
 	snprintf(command, sizeof command,
 		 "cd '%s' && for i in $(seq 1000 2999); do mkdir $(printf '%%032d' $i) && "
-		 ": >$(printf '%%032d' $i)/lease-000000000001-free && mkdir $(printf '%%032d' $i)/step-000000000010; done",
+		 ": >$(printf '%%032d' $i)/lease-000000000001-free && mkdir $(printf '%%032d' $i)/step-000000000010; "
+		 "done",
 		 root);
 	assert_int_equal(system(command), 0);
 	start(&b, 7);
@@ -404,6 +425,7 @@ int main(void)
 		TEST(a_run_of_a_dead_server_is_taken_over_and_the_dead_writes_nothing),
 		TEST(of_two_takers_one_gets_the_run),
 		TEST(an_old_session_does_not_write_under_a_new_lease),
+		TEST(the_next_session_of_a_run_has_a_lease_of_its_own),
 		TEST(a_server_hears_who_wants_its_runs),
 		TEST(what_others_write_counts_and_what_they_use_makes_no_room),
 		TEST(what_a_dead_server_has_left_is_cleaned),
