@@ -19,10 +19,9 @@
 #include "common/base/text.h"
 #include "common/store/manifest.h"
 
-#define SERVERS    "servers"
-#define BURIED     "tmp-"
-#define WANT_BYTES 80
-#define WORD       48
+#define SERVERS "servers"
+#define BURIED  "tmp-"
+#define WORD    48
 
 static enum gp_status beat_path(const char *dir, const char *owner, const char *file, char out[PATH_MAX],
 				struct gp_err *err)
@@ -134,7 +133,7 @@ enum gp_status gp_beat_begin(struct gp_beat *b, const char *dir, const char *nam
 	GP_TRY(gp_make_folder(folder, err));
 	enum gp_status status = beat_path(dir, own.owner, "wants", path, err);
 	if (status == GP_OK)
-		status = make_empty(path, GP_WANTS_MAX * WANT_BYTES, err);
+		status = make_empty(path, GP_WANTS_MAX * GP_WANT_BYTES, err);
 	if (status == GP_OK)
 		status = beat_path(dir, own.owner, "beat", path, err);
 	if (status == GP_OK)
@@ -277,19 +276,19 @@ enum gp_status gp_beat_each(const char *dir, void (*each)(const char *owner, voi
 
 enum gp_status gp_beat_want(const char *dir, const char *owner, const struct gp_want *want, struct gp_err *err)
 {
-	char path[PATH_MAX], run[GP_RUN_ID_HEX], slot[WANT_BYTES + 1];
+	char path[PATH_MAX], run[GP_RUN_ID_HEX], slot[GP_WANT_BYTES + 1];
 	gp_run_id_text(want->run, run);
 	snprintf(slot, sizeof slot, "%s %016" PRIx64 " %016" PRIx64 "%*s\n", run, want->generation, want->nonce,
-		 WANT_BYTES - 32 - 2 * 17 - 1, "");
+		 GP_WANT_BYTES - 32 - 2 * 17 - 1, "");
 	GP_TRY(beat_path(dir, owner, "wants", path, err));
-	return overwrite(path, slot, WANT_BYTES, (off_t)(want->run[0] % GP_WANTS_MAX) * WANT_BYTES, err);
+	return overwrite(path, slot, GP_WANT_BYTES, (off_t)(want->run[0] % GP_WANTS_MAX) * GP_WANT_BYTES, err);
 }
 
-static bool parse_want(const char slot[WANT_BYTES], struct gp_want *out)
+bool gp_beat_parse_want(const char slot[GP_WANT_BYTES], struct gp_want *out)
 {
-	char run[GP_RUN_ID_HEX], text[WANT_BYTES + 1];
-	memcpy(text, slot, WANT_BYTES);
-	text[WANT_BYTES] = '\0';
+	char run[GP_RUN_ID_HEX], text[GP_WANT_BYTES + 1];
+	memcpy(text, slot, GP_WANT_BYTES);
+	text[GP_WANT_BYTES] = '\0';
 	memcpy(run, text, GP_RUN_ID_HEX - 1);
 	run[GP_RUN_ID_HEX - 1] = '\0';
 	return gp_run_id_parse(run, out->run) &&
@@ -298,7 +297,7 @@ static bool parse_want(const char slot[WANT_BYTES], struct gp_want *out)
 
 int gp_beat_wants(const struct gp_beat *b, struct gp_want out[GP_WANTS_MAX])
 {
-	char path[PATH_MAX], bytes[GP_WANTS_MAX * WANT_BYTES] = {0};
+	char path[PATH_MAX], bytes[GP_WANTS_MAX * GP_WANT_BYTES] = {0};
 	struct gp_err ignored;
 	size_t len;
 	int n = 0;
@@ -306,6 +305,6 @@ int gp_beat_wants(const struct gp_beat *b, struct gp_want out[GP_WANTS_MAX])
 	    read_whole(path, bytes, sizeof bytes, &len, &ignored) != GP_OK)
 		return 0;
 	for (int i = 0; i < GP_WANTS_MAX; i++)
-		n += parse_want(bytes + i * WANT_BYTES, &out[n]);
+		n += gp_beat_parse_want(bytes + i * GP_WANT_BYTES, &out[n]);
 	return n;
 }

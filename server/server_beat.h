@@ -13,7 +13,7 @@
  *
  * Where the process is of the same machine and has ended, that is known at once.
  *
- * Threads: any, one at a time for a gp_beat. Test: tests/unit/test_lease_keeper.c
+ * Threads: any, one at a time for a gp_beat. Tests: tests/unit/test_lease_keeper.c, tests/fuzz/fuzz_server_beat.c
  */
 #ifndef GP_SERVER_BEAT_H
 #define GP_SERVER_BEAT_H
@@ -77,9 +77,13 @@ struct gp_want {
 #define GP_WANTS_MAX                                                                                                   \
 	48 /* in the file; of two wishes that fall on one place the later one counts, and who waits asks again */
 
+#define GP_WANT_BYTES 80
+
 /* Writes the wish into the owner's folder. */
 enum gp_status gp_beat_want(const char *dir, const char *owner, const struct gp_want *want, struct gp_err *err);
 /* What others want of this server, as far as it can be read. Returns how many. */
 int gp_beat_wants(const struct gp_beat *b, struct gp_want out[GP_WANTS_MAX]);
+/* One place of that file. */
+bool gp_beat_parse_want(const char slot[GP_WANT_BYTES], struct gp_want *out);
 
 #endif

@@ -37,14 +37,14 @@ static int teardown(void **state)
 
 static bool is_there(const char *name)
 {
-	char path[160];
+	char path[256];
 	snprintf(path, sizeof path, "%s/%s", run, name);
 	return access(path, F_OK) == 0;
 }
 
 static void make_entry(const char *name, bool folder)
 {
-	char path[160];
+	char path[256];
 	snprintf(path, sizeof path, "%s/%s", run, name);
 	const int fd = folder ? mkdir(path, 0700) : open(path, O_CREAT | O_WRONLY, 0600);
 	assert_true(fd >= 0);
