@@ -235,6 +235,16 @@ static enum gp_status each_run(struct gp_state_dir *d,
 	return status;
 }
 
+static enum gp_status note_leaseless(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_err *err)
+{
+	struct gp_state_path folder;
+	struct gp_lease_sight seen;
+	struct gp_err ignored;
+	GP_TRY(gp_state_run_path(d, id, &folder, err));
+	d->leaseless |= gp_run_lease_look(folder.text, &seen, &ignored) == GP_INVALID;
+	return GP_OK;
+}
+
 /* One that cannot get its lease is no reason to serve nobody. */
 static enum gp_status introduce(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_err *err)
 {
@@ -255,7 +265,7 @@ static enum gp_status introduce(struct gp_state_dir *d, const uint8_t id[GP_RUN_
 
 /*
  * Servers of this version share it, those of an older one want it alone. Nothing else depends on it, so that a file system
- * without such locks will do. Who finds nobody else there gives leases to the runs that an older version has left.
+ * without such locks will do.
  */
 static enum gp_status lock_shared(struct gp_state_dir *d, struct gp_err *err)
 {
@@ -272,6 +282,17 @@ static enum gp_status lock_shared(struct gp_state_dir *d, struct gp_err *err)
 	return GP_OK;
 }
 
+/* Who is alone there gives leases to the runs that an older version has left. */
+static enum gp_status introduce_all(struct gp_state_dir *d, struct gp_err *err)
+{
+	GP_TRY(each_run(d, note_leaseless, err));
+	if (!d->leaseless)
+		return GP_OK;
+	if (flock(d->lock, LOCK_EX | LOCK_NB) == 0)
+		GP_TRY(each_run(d, introduce, err));
+	return lock_shared(d, err); /* whether the other one was had or not, this one was lost for it */
+}
+
 static enum gp_status lock_folder(struct gp_state_dir *d, struct gp_err *err)
 {
 	struct gp_state_path path;
@@ -281,11 +302,9 @@ static enum gp_status lock_folder(struct gp_state_dir *d, struct gp_err *err)
 	d->lock = open(path.text, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (d->lock < 0)
 		return gp_fail_os(err, GP_INVALID, "create", path.text);
-	const bool alone = flock(d->lock, LOCK_EX | LOCK_NB) == 0;
-	enum gp_status status = each_run(d, check_format, err);
-	if (status == GP_OK && alone)
-		status = each_run(d, introduce, err);
-	return status == GP_OK ? lock_shared(d, err) : status;
+	GP_TRY(each_run(d, check_format, err));
+	GP_TRY(lock_shared(d, err));
+	return introduce_all(d, err);
 }
 
 /* --- life ------------------------------------------------------------------------------------------------------- */

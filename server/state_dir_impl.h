@@ -46,7 +46,8 @@ struct gp_stored_run {
 struct gp_state_dir {
 	char *path;
 	struct gp_state_limits limits;
-	int lock; /* shared with the other servers, against those of older versions */
+	int lock;       /* shared with the other servers, against those of older versions */
+	bool leaseless; /* there was a run without a lease when this server came */
 	struct gp_keeper *keeper;
 	pthread_mutex_t mutex;
 	pthread_cond_t gone;                  /* a run that was `going` is */

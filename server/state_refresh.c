@@ -46,6 +46,8 @@ static enum gp_status reclaim(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID
 	struct gp_state_hold hold;
 	GP_TRY(gp_state_run_path(d, id, &folder, err));
 	GP_TRY(gp_run_lease_look(folder.text, &seen, err));
+	if (!seen.there)
+		rmdir(folder.text); /* an empty one, which somebody may have left between two steps */
 	if (!seen.there || (!seen.owner[0] && !seen.bare))
 		return GP_OK;
 	if (seen.owner[0])
