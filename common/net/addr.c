@@ -43,6 +43,8 @@ enum gp_status gp_addr_parse(const char *text, char host[HOST_BYTES], uint16_t *
 	const char *begin;
 	size_t len;
 	const char *colon = split_host(text, &begin, &len), *scheme = strstr(text, "://");
+	if (strchr(text, ','))
+		GP_FAIL(err, GP_USAGE, "'%s': one HOST:PORT is wanted here, not a list", text);
 	if (scheme)
 		GP_FAIL(err, GP_USAGE, "'%s': write HOST:PORT alone, without '%.*s', for example 127.0.0.1:4400", text,
 			(int)(scheme + 3 - text), text);
@@ -63,6 +65,16 @@ enum gp_status gp_addr_parse(const char *text, char host[HOST_BYTES], uint16_t *
 	host[len] = '\0';
 	*port = value;
 	return GP_OK;
+}
+
+bool gp_addr_is_plain(const char *text)
+{
+	static const char host_bytes[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_:%";
+	char host[HOST_BYTES];
+	uint16_t port;
+	struct gp_err ignored;
+	return gp_addr_parse(text, host, &port, &ignored) == GP_OK && port > 0 && host[0] != '-' &&
+	       strspn(host, host_bytes) == strlen(host);
 }
 
 bool gp_addr_is_loopback(const char *host)

@@ -105,13 +105,19 @@ void gp_listener_close(struct gp_listener *l);
 
 struct gp_connector; /* one gp_tcp_connect, until `done` */
 /*
- * Resolves and connects within timeout_ms, trying each address; `done` runs once with a connection or NULL and the
- * error (GP_PEER, GP_TIMEOUT: "cannot connect to HOST:PORT: connection refused (is gpserverd running there?)"). When this
- * call itself fails, `done` does not run. *out (optional): for gp_tcp_connect_cancel.
+ * Resolves and connects within timeout_ms, trying each address for its share of the time that is left; `done` runs
+ * once with a connection or NULL and the error (GP_PEER, GP_TIMEOUT: "cannot connect to HOST:PORT: connection refused
+ * (is gpserverd running there?)"). When this call itself fails, `done` does not run. *out (optional): for gp_tcp_connect_cancel.
  */
 enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,
 			      void (*done)(void *arg, struct gp_conn *c, const struct gp_err *err), void *arg,
 			      struct gp_connector **out, struct gp_err *err);
+/*
+ * Within `done`: gives up to `most` addresses of the host as numbers, in the order in which they are tried, and in *at which
+ * one the connection is to, -1 where it is to none of these. Returns how many; NULL has none.
+ */
+#define GP_TCP_NUMERIC 64
+int gp_tcp_connect_addresses(const struct gp_connector *k, char out[][GP_TCP_NUMERIC], int most, int *at);
 /* May be called before `done`, which then runs at once, with GP_CANCELED. The lookup of a name that is under way
  * ends by itself. */
 void gp_tcp_connect_cancel(struct gp_connector *k);
@@ -124,6 +130,8 @@ void gp_mem_cut_after(struct gp_conn *c, uint64_t bytes);
 
 /* "HOST:PORT", "[::1]:PORT" into host[256]; port 0 is allowed (listeners). GP_USAGE says what is missing. */
 enum gp_status gp_addr_parse(const char *text, char host[256], uint16_t *port, struct gp_err *err);
+/* Whether a text from a peer is HOST:PORT of bytes that hosts are written with, and a port that can be connected to. */
+bool gp_addr_is_plain(const char *text);
 /* True for 127.0.0.0/8 and ::1 and "localhost". */
 bool gp_addr_is_loopback(const char *host);
 /* "127.0.0.1:4040", "[::1]:4040", "example.org:4040" into out[size]. */

@@ -216,7 +216,8 @@ struct gp_connector {
 	struct gp_tcp_conn *conn; /* the attempt under way */
 	int pending;              /* requests and handles that still refer to this */
 	bool finished;            /* `done` ran */
-	uint64_t timeout_ms;
+	bool slow;                /* the attempt under way has had its share of the time */
+	uint64_t timeout_ms, end_ms; /* end_ms: by the loop's clock */
 	char where[320]; /* HOST:PORT */
 	struct gp_err err;
 	void (*done)(void *arg, struct gp_conn *c, const struct gp_err *err);
@@ -268,10 +269,23 @@ static void note_failure(struct gp_connector *k, int uv_error)
 }
 
 static void on_connect(uv_connect_t *req, int status);
+static void on_connect_timeout(uv_timer_t *timer);
+
+/* An address that never answers leaves as much time to each of those behind it. */
+static void share_time(struct gp_connector *k)
+{
+	const uint64_t now = uv_now(k->loop), left = k->end_ms > now ? k->end_ms - now : 0;
+	uint64_t addresses = 0;
+	for (const struct addrinfo *a = k->at; a; a = a->ai_next)
+		addresses++;
+	k->slow = false;
+	uv_timer_start(&k->timer, on_connect_timeout, left / addresses, 0);
+}
 
 /* Begins an attempt at k->at. 0 or a libuv error. */
 static int begin_attempt(struct gp_connector *k)
 {
+	share_time(k);
 	k->conn = gp_tcp_conn_new(k->loop);
 	if (!k->conn)
 		return UV_ENOMEM;
@@ -307,7 +321,7 @@ static void on_connect(uv_connect_t *req, int status)
 		goto out;
 	}
 	drop_attempt(k);
-	note_failure(k, status);
+	note_failure(k, k->slow ? UV_ETIMEDOUT : status);
 	k->at = k->at->ai_next;
 	try_addresses(k);
 out:
@@ -340,6 +354,11 @@ static void give_up(struct gp_connector *k)
 static void on_connect_timeout(uv_timer_t *timer)
 {
 	struct gp_connector *k = timer->data;
+	k->slow = k->conn && k->at->ai_next;
+	if (k->slow) {
+		drop_attempt(k); /* on_connect goes on with the next address */
+		return;
+	}
 	gp_err_set(&k->err, GP_TIMEOUT, 0, __FILE__, __LINE__, "cannot connect to %s: no answer within %.3g s",
 		   k->where, (double)k->timeout_ms * 1e-3);
 	give_up(k);
@@ -349,6 +368,20 @@ void gp_tcp_connect_cancel(struct gp_connector *k)
 {
 	gp_err_set(&k->err, GP_CANCELED, 0, __FILE__, __LINE__, "connecting to %s was canceled", k->where);
 	give_up(k);
+}
+
+int gp_tcp_connect_addresses(const struct gp_connector *k, char out[][GP_TCP_NUMERIC], int most, int *at)
+{
+	int count = 0;
+	*at = -1;
+	for (const struct addrinfo *a = k ? k->list : NULL; a && count < most; a = a->ai_next) {
+		if (getnameinfo(a->ai_addr, a->ai_addrlen, out[count], GP_TCP_NUMERIC, NULL, 0, NI_NUMERICHOST))
+			continue;
+		if (a == k->at)
+			*at = count;
+		count++;
+	}
+	return count;
 }
 
 enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,
@@ -376,6 +409,7 @@ enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, 
 	}
 	k->pending++;
 	uv_update_time(loop); /* whoever computed since the loop last turned has not waited for an answer */
+	k->end_ms = uv_now(loop) + timeout_ms;
 	uv_timer_start(&k->timer, on_connect_timeout, timeout_ms, 0);
 	if (out)
 		*out = k;

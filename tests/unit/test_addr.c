@@ -56,6 +56,7 @@ static void what_is_missing_is_said(void **state)
 		{"localhost:99999999999999999999", "not '99999999999999999999'"},
 		{"localhost:-1", "not '-1'"},
 		{"localhost:80 ", "not '80 '"},
+		{"a:1,b:2", "not a list"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char host[256] = "untouched";
@@ -97,6 +98,18 @@ static void loopback_is_recognised_in_every_spelling(void **state)
 		assert_false(gp_addr_is_loopback(no[i]));
 }
 
+static void what_a_peer_names_is_a_host_and_a_port_or_nothing(void **state)
+{
+	(void)state;
+	const char *const yes[] = {"gpu-7.example.org:4400", "10.0.0.1:1", "[::1]:65535", "[fe80::1%eth0]:80", "a_b:1"};
+	const char *const no[] = {"",      "gpu",    "gpu:0",   "gpu:70000",  ":1",         "a b:1",      "a\n:1",
+				  "a/b:1", "-tls:1", "a:1,b:1", "http://a:1", "a\x1b[2J:1", "\xc3\xa4:1", "a;b:1"};
+	for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+		assert_true(gp_addr_is_plain(yes[i]));
+	for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+		assert_false(gp_addr_is_plain(no[i]));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -104,6 +117,7 @@ int main(void)
 		cmocka_unit_test(what_is_missing_is_said),
 		cmocka_unit_test(a_host_longer_than_its_buffer_is_refused),
 		cmocka_unit_test(loopback_is_recognised_in_every_spelling),
+		cmocka_unit_test(what_a_peer_names_is_a_host_and_a_port_or_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
