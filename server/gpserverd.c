@@ -47,6 +47,13 @@ static const struct gp_opt options[] = {
 	 .initial = "127.0.0.1:4400",
 	 .group = "Network",
 	 .help = "address to serve on; port 0 takes a free one"},
+	{.name = "advertise",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.advertise),
+	 .value = "HOST:PORT,...",
+	 .help = "other servers of this kind, 8 at most, as clients reach them: who finds no room here, or is sent "
+		 "away "
+		 "because this server stops, is told of them"},
 	{.name = "insecure",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(server.insecure),

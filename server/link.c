@@ -138,19 +138,31 @@ static void log_end(const struct gp_server_link *l, enum gp_status status, const
 				(double)s->memory_bytes / 1048576, (double)gp_mem_peak_rss_bytes() / 1048576);
 }
 
+/* Other servers are the affair of clients that this one has let in, and of no stranger. */
+static void tell_end(struct gp_server_link *l, enum gp_status status, const char *text)
+{
+	const struct gp_server *srv = l->srv;
+	const bool stops = status == GP_CANCELED && (srv->draining || srv->stopping);
+	const uint32_t retry_ms = l->retry_ms > 0 ? l->retry_ms : BUSY_RETRY_MS;
+	const char *servers[GP_ERROR_SERVERS];
+	size_t count = 0;
+	struct gp_err ignored;
+	if (!l->stranger && (status == GP_BUSY || stops))
+		count = gp_advertise_names(&srv->elsewhere, servers);
+	gp_control_send_elsewhere(l->ch, status, text, status == GP_BUSY ? retry_ms : 0, servers, count, &ignored);
+}
+
 /* Ends the connection, with a word to the client unless it has gone or everything is well. */
 static void close_connection(struct gp_server_link *l, enum gp_status status, const char *text)
 {
-	struct gp_err ignored;
 	const bool tell = !l->ended && status != GP_OK;
 	l->state = GP_LINK_CLOSED;
 	handshake_over(l);
 	if (l->claimed)
 		gp_server_session_unclaim(l->claimed);
 	l->claimed = NULL;
-	const uint32_t retry_ms = l->retry_ms > 0 ? l->retry_ms : BUSY_RETRY_MS;
 	if (tell)
-		gp_control_send_error(l->ch, status, text, status == GP_BUSY ? retry_ms : 0, &ignored);
+		tell_end(l, status, text);
 	gp_channel_close(l->ch, tell && !(l->stranger && strangers_crowd(l->srv)), channel_closed, l);
 	uv_close((uv_handle_t *)&l->timer, timer_closed);
 }

@@ -210,6 +210,7 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 	srv->session_memory_bytes =
 		set->session_memory_bytes > 0 ? (uint64_t)set->session_memory_bytes : physical_memory_bytes() / 2;
 	GP_TRY(check_settings(set, err));
+	GP_TRY(gp_advertise_parse(&srv->elsewhere, set->advertise, err));
 	enum gp_status status = gp_client_log_init(&srv->log, loop, &srv->set.visitors, err);
 	if (status == GP_OK)
 		status = open_devices(srv, err);

@@ -12,6 +12,7 @@
 
 #include "common/wire/channel.h"
 #include "common/base/worker.h"
+#include "server/advertise.h"
 #include "server/client_log.h"
 #include "server/credentials.h"
 #include "server/devices.h"
@@ -24,10 +25,11 @@
 #define GP_SERVER_STOPS "the server is stopping"
 
 struct gp_server_settings {
-	const char *listen; /* "ADDR:PORT" */
-	int listen_fd;      /* a socket that listens there already and is the server's from here on; 0: there is none */
-	const char *device; /* or several, with commas between */
-	int64_t threads;    /* compute threads, 0 = all processors */
+	const char *listen;    /* "ADDR:PORT" */
+	const char *advertise; /* other servers, "HOST:PORT,..."; NULL: none */
+	int listen_fd;         /* a socket that listens there already and is the server's from here on; 0: there is none */
+	const char *device;    /* or several, with commas between */
+	int64_t threads;       /* compute threads, 0 = all processors */
 	int64_t codec_threads; /* 0 = 1, or 4 for each GPU */
 	int64_t max_sessions;
 	int64_t max_unopened;         /* connections whose HELLO has not been accepted */
@@ -71,6 +73,7 @@ struct gp_server {
 	struct gp_state_dir *state;   /* NULL without --state-dir */
 	struct gp_listener *listener;
 	struct gp_server_credentials credentials;
+	struct gp_advertise elsewhere;  /* other servers, for clients that are sent away */
 	struct gp_limits_table *limits; /* what each name may take: usage.h */
 	struct gp_client_log log;       /* and, in it, what addresses have done lately */
 	struct gp_tally tally;          /* what the server has done so far */

@@ -132,11 +132,20 @@ enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m,
 enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
 				     struct gp_err *err)
 {
+	return gp_control_send_elsewhere(ch, code, text, retry_ms, NULL, 0, err);
+}
+
+enum gp_status gp_control_send_elsewhere(struct gp_channel *ch, enum gp_status code, const char *text,
+					 uint32_t retry_ms, const char *const *servers, size_t count,
+					 struct gp_err *err)
+{
 	Gpsplit__Error body = GPSPLIT__ERROR__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	body.code = (uint32_t)code;
 	body.text = (char *)text;
 	body.retry_ms = retry_ms;
+	body.servers = (char **)servers;
+	body.n_servers = count;
 	m.body_case = GPSPLIT__CONTROL__BODY_ERROR;
 	m.error = &body;
 	return gp_control_send(ch, &m, err);

@@ -69,9 +69,15 @@ enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span byte
 /* Packs and queues. No allocation within what gp_channel_reserve_control set aside. */
 enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m, struct gp_err *err);
 
+#define GP_ERROR_SERVERS 8 /* that one ERROR may name: PROTOCOL.md section 5.5 */
+
 /* Shorthands for the messages of which only one field or two vary. */
 enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
 				     struct gp_err *err);
+/* BUSY, or CANCELED by a server that stops: names others that the client may go to. */
+enum gp_status gp_control_send_elsewhere(struct gp_channel *ch, enum gp_status code, const char *text,
+					 uint32_t retry_ms, const char *const *servers, size_t count,
+					 struct gp_err *err);
 enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm, bool checkpoint,
 				      const struct gp_decay_ranks *ranks, const struct gp_rungs *rungs,
 				      struct gp_err *err); /* grad_norm: 0 without clip_norm */

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "common/net/conn.h"
 #include "common/wire/control.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -21,12 +22,29 @@ static void check_text(const char *text)
 		gp_require(*c >= 0x20 && *c < 0x7f);
 }
 
+/* What is taken for an address can be connected to, and says nothing else. */
+static void check_server(const char *text)
+{
+	char host[256];
+	uint16_t port;
+	struct gp_err err;
+	if (!gp_addr_is_plain(text))
+		return;
+	gp_require(gp_addr_parse(text, host, &port, &err) == GP_OK && port > 0 && host[0]);
+	check_text(text);
+	for (const char *c = text; *c; c++)
+		gp_require(*c > 0x20 && *c < 0x7f);
+}
+
 static void check_texts(const Gpsplit__Control *m)
 {
 	if (m->body_case == GPSPLIT__CONTROL__BODY_HELLO)
 		check_text(m->hello->agent);
 	if (m->body_case == GPSPLIT__CONTROL__BODY_ERROR)
 		check_text(m->error->text);
+	if (m->body_case == GPSPLIT__CONTROL__BODY_ERROR)
+		for (size_t i = 0; i < m->error->n_servers; i++)
+			check_server(m->error->servers[i]);
 	gp_require(gp_control_name(m)[0] != '?');
 }
 

@@ -96,6 +96,7 @@ static void the_page_has_exactly_the_examples_that_are_tested(void **state)
 		"control-committed-rank",
 		"control-commit-rung",
 		"control-committed-rung",
+		"control-error-servers",
 		"control-hello-resume",
 		"control-hello-place",
 		"control-welcome-resumed",
@@ -272,6 +273,22 @@ static void sums_of_squares_are_packed_as_shown(void **state)
 	expect_control("control-grad-squares", &control);
 }
 
+static void other_servers_are_named_as_shown(void **state)
+{
+	(void)state;
+	Gpsplit__Error error = GPSPLIT__ERROR__INIT;
+	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
+	char text[] = "full", server[] = "gpu-2:4400", *servers[] = {server};
+	error.code = GP_BUSY;
+	error.text = text;
+	error.retry_ms = 1000;
+	error.servers = servers;
+	error.n_servers = 1;
+	control.body_case = GPSPLIT__CONTROL__BODY_ERROR;
+	control.error = &error;
+	expect_control("control-error-servers", &control);
+}
+
 static void resuming_is_asked_for_and_granted_as_shown(void **state)
 {
 	(void)state;
@@ -423,6 +440,7 @@ int main(void)
 		cmocka_unit_test(checkpoints_are_asked_for_and_answered_as_shown),
 		cmocka_unit_test(probes_are_packed_as_shown),
 		cmocka_unit_test(sums_of_squares_are_packed_as_shown),
+		cmocka_unit_test(other_servers_are_named_as_shown),
 		cmocka_unit_test(resuming_is_asked_for_and_granted_as_shown),
 		cmocka_unit_test(a_place_within_a_step_is_told_as_shown),
 		cmocka_unit_test(codecs_without_memory_have_the_hash_as_shown),
