@@ -112,6 +112,8 @@ struct gp_engine_figures {
 	uint64_t server_memory_bytes, server_device_bytes;
 	uint64_t server_limit_bytes; /* what the server allows a session; 0: not known */
 	const char *server_device;
+	const char *server; /* that the session is at; NULL: there is no link */
+	bool of_several;    /* it might be another one */
 	uint32_t rtt_us; /* round trip of the link, as the kernel measures it; 0: not measured */
 };
 

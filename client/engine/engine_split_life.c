@@ -101,6 +101,8 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 					  .server_device_bytes = e->session.server_device_bytes,
 					  .server_limit_bytes = e->session.server_limit_bytes,
 					  .server_device = e->session.server_device,
+					  .server = gp_client_session_server(&e->session),
+					  .of_several = e->session.servers.count > 1,
 					  .window = e->session.window,
 					  .flows = &e->flows,
 					  .body = e->cross->parts.body,

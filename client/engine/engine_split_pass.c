@@ -560,7 +560,8 @@ static bool calibration_comes_further(struct split_engine *e)
 	snprintf(text, sizeof text,
 		 "server %s has lost this session %d times without coming further than chunk %llu of taking running "
 		 "statistics anew; all of it has to be done in one session",
-		 e->base.spec.server, e->calibrations_lost + 1, (unsigned long long)e->calibrated_most);
+		 gp_client_session_server(&e->session), e->calibrations_lost + 1,
+		 (unsigned long long)e->calibrated_most);
 	gp_client_session_fail(&e->session, GP_PEER, text);
 	return false;
 }
@@ -583,7 +584,7 @@ static void lose_calibration(struct split_engine *e)
 	snprintf(text, sizeof text,
 		 "server %s has lost this session, and with it the running statistics that were taken anew: run the "
 		 "command again",
-		 e->base.spec.server);
+		 gp_client_session_server(&e->session));
 	gp_client_session_fail(&e->session, GP_PEER, text);
 }
 

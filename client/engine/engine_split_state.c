@@ -75,7 +75,7 @@ enum gp_status gp_split_checkpointed(void *arg, uint64_t step, const char *why, 
 		return GP_OK;
 	}
 	gp_run_state_take_back(run, step + 1);
-	gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__, "server %s: %s", e->base.spec.server, why);
+	gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__, "server %s: %s", gp_client_session_server(&e->session), why);
 	return gp_run_state_failed(run, step + 1, err);
 }
 

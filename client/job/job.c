@@ -9,6 +9,7 @@
 
 #include "client/engine/batch_map.h"
 #include "client/session/client_session.h"
+#include "client/session/server_list.h"
 #include "client/codecs/codec_fit.h"
 #include "client/job/compress.h"
 #include "client/job/freeze.h"
@@ -39,6 +40,8 @@ static enum gp_status check_where(const struct gp_job_settings *s, struct gp_err
 		GP_FAIL(err, GP_USAGE, "--server and --local exclude each other");
 	if (s->local && (s->security.tls || s->security.ca || s->security.cert || s->security.token))
 		GP_FAIL(err, GP_USAGE, "--tls, --tls-ca and --token-file are for a --server");
+	if (s->server)
+		GP_TRY(gp_server_list_check(s->server, err));
 	if (s->init_skip && !s->init)
 		GP_FAIL(err, GP_USAGE, "--init-skip says what to leave out of --init FILE, which is missing");
 	if (s->init_anyway && !s->init)

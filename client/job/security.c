@@ -35,7 +35,7 @@ enum gp_status gp_client_security_load(struct gp_client_security *s, const struc
 				       struct gp_err *err)
 {
 	const struct gp_tls_files files = {.cert = f->cert, .key = f->key, .ca = f->ca};
-	*s = (struct gp_client_security){.name = f->name};
+	*s = (struct gp_client_security){.name = f->name, .own_ca = f->ca != NULL, .follow = (enum gp_follow)f->follow};
 	GP_TRY(check_flags(f, err));
 	if (f->tls || f->ca)
 		GP_TRY(gp_tls_client_new(&files, &s->tls, err));
@@ -76,4 +76,11 @@ enum gp_status gp_client_secure(const struct gp_client_security *s, uv_loop_t *l
 		   c->peer);
 	c->ops->close(c, NULL, NULL);
 	return GP_USAGE;
+}
+
+bool gp_client_may_follow(const struct gp_client_security *s, const char *by, const char *host)
+{
+	if (gp_addr_is_loopback(host) && !gp_addr_is_loopback(by))
+		return false;
+	return s->follow == GP_FOLLOW_ANY || (s->follow == GP_FOLLOW_CA && s->tls && s->own_ca);
 }

@@ -9,6 +9,7 @@
 #include "client/codecs/codec_events.h"
 #include "client/engine/crossing.h"
 #include "common/base/mem.h"
+#include "common/wire/control.h"
 #include "common/wire/flows.h"
 
 static void add_bytes_of(struct gp_kind_account *sum, const struct gp_kind_account *k)
@@ -113,6 +114,8 @@ void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account
 		fprintf(to, ", session on the server %.0f MiB", (double)f->server_memory_bytes / 1048576);
 	print_server_device(f, to);
 	print_precision(f, to);
+	if (f->of_several)
+		fprintf(to, "the last server was %s\n", f->server);
 	if (raw_fallbacks(f) > 0)
 		fprintf(to, "%llu tensors were not finite and travelled raw\n", (unsigned long long)raw_fallbacks(f));
 	if (f->reconnects > 0)
@@ -220,6 +223,10 @@ static json_t *tensors_json(const struct gp_engine_figures *f)
 static void add_server(json_t *o, const struct gp_engine_figures *f)
 {
 	const bool named = f->server_device && f->server_device[0];
+	char server[300];
+	if (f->server)
+		gp_text_sanitize(f->server, server, sizeof server);
+	json_object_set_new(o, "server", f->server ? json_string(server) : json_null());
 	json_object_set_new(o, "server_memory_bytes",
 			    count_or_null(f->server_memory_bytes > 0, f->server_memory_bytes));
 	json_object_set_new(o, "server_device", named ? json_string(f->server_device) : json_null());

@@ -41,11 +41,11 @@ void gp_client_session_move(struct gp_client_session *s)
 /* A user who waits for the end of training does not wait for the end of --reconnect-for. */
 static void check_stop(struct gp_client_session *s)
 {
-	char text[192];
+	char text[GP_ERR_TEXT];
 	if (!s->returning || !s->open->stop || !*s->open->stop)
 		return;
-	snprintf(text, sizeof text, "stopped by a signal after %llu steps, while reconnecting to server %s",
-		 (unsigned long long)s->steps, s->open->server);
+	snprintf(text, sizeof text, "stopped by a signal after %llu steps, while reconnecting to server %.200s",
+		 (unsigned long long)s->steps, gp_client_session_server(s));
 	gp_client_session_fail(s, GP_CANCELED, text);
 }
 
@@ -54,14 +54,14 @@ static void check_deadline(uv_timer_t *timer)
 {
 	struct gp_client_session *s = timer->data;
 	const uint64_t now = gp_now_ns();
-	char text[192];
+	char text[GP_ERR_TEXT];
 	if (now - s->tick_ns > 2 * DEADLINE_TICK_MS * 1000000ull)
 		s->progress_ns = now;
 	s->tick_ns = now;
 	check_stop(s);
 	if (!s->waiting || (double)(now - s->progress_ns) * 1e-9 < s->patience_s)
 		return;
-	snprintf(text, sizeof text, "server %s answers, but has made no progress for %g s", s->open->server,
+	snprintf(text, sizeof text, "server %.200s answers, but has made no progress for %g s", gp_client_session_server(s),
 		 s->patience_s);
 	if (s->opened && s->state < GP_LINK_RUN)
 		gp_client_session_lose(s, GP_TIMEOUT, text); /* the session may still be resumed over another link */
@@ -176,8 +176,8 @@ static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp
 		s->progress_ns = gp_now_ns();
 	if (status == GP_OK)
 		status = gp_client_session_dispatch(s, m, err);
-	if (status != GP_OK && !s->lost)
-		gp_client_session_fail(s, status, err->text);
+	if (status != GP_OK)
+		gp_client_session_refuse(s, status, err->text);
 	return status;
 }
 
@@ -227,13 +227,13 @@ static void channel_ended(void *arg, enum gp_status status, const struct gp_err 
 	const bool gone =
 		!ours && (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT || status == GP_DAMAGED);
 	s->peer_gave_up |= gone;
-	snprintf(text, sizeof text, "server %s closed the connection", s->open->server);
+	snprintf(text, sizeof text, "server %s closed the connection", gp_client_session_server(s));
 	if (status != GP_OK)
 		snprintf(text, sizeof text, "%s", err->text);
 	if (gone)
 		gp_client_session_lose(s, status == GP_OK ? GP_PEER : status, text);
-	else if (!s->lost) /* an ERROR that only asks for another connection ends the channel, too */
-		gp_client_session_fail(s, status, text);
+	else /* an ERROR that only asks for another connection ends the channel, too */
+		gp_client_session_refuse(s, status, text);
 }
 
 const struct gp_channel_cbs gp_client_session_channel_cbs = {.opened = channel_opened,
@@ -267,6 +267,7 @@ enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *lo
 		memcpy(s->run_id, gp_run_state_id(open->run), sizeof s->run_id);
 	else
 		GP_TRY(gp_random_bytes(s->run_id, sizeof s->run_id, err));
+	GP_TRY(gp_server_list_parse(&s->servers, open->server, err));
 	gp_control_arena_init(&s->arena, ARENA_SPILL_BYTES);
 	if (gp_client_session_clips_norm(s))
 		GP_TRY(gp_control_arena_reserve(&s->arena, GP_CONTROL_SQUARES_BYTES(s->body->params), err));
@@ -345,8 +346,8 @@ enum gp_status gp_client_session_go_on(struct gp_client_session *s, struct gp_er
 	const uint64_t at = s->server_steps;
 	if (at < s->committed || at > s->steps || at + 1 < s->steps) {
 		gp_err_set(err, GP_PROTO, 0, __FILE__, __LINE__,
-			   "server %s resumed the session at step %llu, this side is at %llu", s->open->server,
-			   (unsigned long long)at, (unsigned long long)s->steps);
+			   "server %s resumed the session at step %llu, this side is at %llu",
+			   gp_client_session_server(s), (unsigned long long)at, (unsigned long long)s->steps);
 		gp_client_session_fail(s, GP_PROTO, err->text);
 		return GP_PROTO;
 	}
@@ -374,6 +375,11 @@ enum gp_status gp_client_session_fetch(struct gp_client_session *s, struct gp_we
 		status = gp_client_session_wait(s, &s->params_done, err);
 	s->fetch_into = NULL;
 	return status;
+}
+
+const char *gp_client_session_server(const struct gp_client_session *s)
+{
+	return gp_server_list_at(&s->servers)->text;
 }
 
 void gp_client_session_figures(const struct gp_client_session *s, struct gp_account *account,

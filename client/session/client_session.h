@@ -19,6 +19,7 @@
 
 #include <signal.h>
 
+#include "client/session/server_list.h"
 #include "common/codec/codec.h"
 #include "common/wire/control.h"
 #include "common/wire/control_states.h"
@@ -70,7 +71,7 @@ struct gp_client_frames { /* the engine's part of struct gp_channel_cbs, and of 
 };
 
 struct gp_client_open {
-	const char *server; /* "HOST:PORT" */
+	const char *server; /* "HOST:PORT", or several with commas between */
 	const struct gp_graph *body;
 	const struct gp_weights *weights; /* of the whole model; NULL: the server draws them from seed */
 	const struct gp_session_spec *spec;
@@ -149,7 +150,7 @@ struct gp_client_session {
 	const struct gp_client_frames *frames;
 	void *arg;
 	const struct gp_client_open *open;
-	char host[256]; /* of open->server */
+	struct gp_server_list servers; /* of open->server, and which of them is or was asked last */
 	struct gp_control_arena arena;
 	enum gp_link_state state; /* of the newest link */
 	int window_limit;
@@ -162,6 +163,8 @@ struct gp_client_session {
 	bool answered, ready; /* READY has come; and every frame with weights is back from the channel, too */
 	bool rewound;         /* what is waited for will not come: the engine has gone back to an earlier step */
 	bool params_done, all_committed, waiting, peer_gave_up, pausing;
+	bool stays;     /* the same server is asked again */
+	bool sent_away; /* the server said so itself, where there was a session to end */
 	bool reached; /* somebody accepted the last connection */
 	int damages;  /* links that have damaged data, since the last gain */
 	int strange;  /* connections accepted by a peer that has never said who it is */
@@ -172,6 +175,12 @@ struct gp_client_session {
 	uint32_t rtt_us;   /* of the last link */
 	uint8_t token[GP_TOKEN_BYTES], run_id[GP_RUN_ID_BYTES];
 	bool has_token;
+	/* From WELCOME: of the session that the server would have begun. It is this one when OPEN goes. */
+	struct {
+		uint64_t id;
+		uint8_t token[GP_TOKEN_BYTES];
+		bool has_token, keeps_place;
+	} offer;
 	uint64_t server_steps, server_checkpoint; /* from WELCOME */
 	uint64_t stored[GP_CHECKPOINTS_MAX]; /* from WELCOME: where none is common, what the server has of the run */
 	size_t stored_count;
@@ -226,6 +235,8 @@ enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_e
 /* The engine went back to this step (restart, above); `again`: even where it is the one that it was at, something
  * that came behind it has to be done again. */
 void gp_client_session_rewind(struct gp_client_session *s, uint64_t step, bool again);
+/* The server that the session is at, or asked last, as the user or another server wrote it. */
+const char *gp_client_session_server(const struct gp_client_session *s);
 /* Gives our counts and, where there is TCP, the kernel's, summed over all links. */
 void gp_client_session_figures(const struct gp_client_session *s, struct gp_account *account,
 			       struct gp_tcp_figures *tcp, uint32_t *rtt_us);

@@ -37,6 +37,9 @@ enum gp_status gp_client_session_dispatch(struct gp_client_session *s, const Gps
 /* client_session_link.c */
 /* The link is of no use any more. Ends the session where nothing can be resumed. */
 void gp_client_session_lose(struct gp_client_session *s, enum gp_status status, const char *text);
+/* The server that is asked is of no use to this session, now or later: another is asked, or where there is none the session
+ * is over. */
+void gp_client_session_refuse(struct gp_client_session *s, enum gp_status status, const char *text);
 /* Returns when the server is READY. */
 enum gp_status gp_client_session_connect(struct gp_client_session *s, struct gp_err *err);
 /* After gp_client_session_lose: comes to rest, reconnects, goes on. On failure the session is over. */

@@ -7,6 +7,8 @@
  */
 #include "client/session/client_session_impl.h"
 
+#include <math.h>
+
 #include "client/job/security.h"
 #include "client/trace/timeline.h"
 #include "common/base/log.h"
@@ -55,10 +57,20 @@ void gp_client_session_hang_up(struct gp_client_session *s, bool flush)
 	s->param_up = NULL;
 }
 
+/* The name may have other addresses, at which to ask if this one is of no use. */
+static void note_addresses(struct gp_client_session *s)
+{
+	char address[GP_SERVER_ADDRESSES][GP_TCP_NUMERIC];
+	int at;
+	const int count = gp_tcp_connect_addresses(s->connecting, address, GP_SERVER_ADDRESSES, &at);
+	gp_server_list_connected(&s->servers, address, count, at);
+}
+
 static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *why)
 {
 	struct gp_client_session *s = arg;
 	struct gp_err err;
+	note_addresses(s);
 	s->connecting = NULL;
 	s->strange += conn && !s->met;
 	s->reached = conn != NULL;
@@ -66,8 +78,9 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 		gp_client_session_lose(s, why->code, why->text);
 		return;
 	}
-	if (s->open->security && gp_client_secure(s->open->security, s->loop, s->host, &conn, &err) != GP_OK) {
-		gp_client_session_fail(s, err.code, err.text);
+	const char *name = gp_server_list_at(&s->servers)->host;
+	if (s->open->security && gp_client_secure(s->open->security, s->loop, name, &conn, &err) != GP_OK) {
+		gp_client_session_refuse(s, err.code, err.text);
 		return;
 	}
 	struct gp_channel_options options = {
@@ -84,13 +97,9 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 
 static enum gp_status dial(struct gp_client_session *s, double timeout_s, struct gp_err *err)
 {
-	uint16_t port;
-	enum gp_status status = gp_addr_parse(s->open->server, s->host, &port, err);
-	if (status != GP_OK)
-		return gp_err_prefix(err, "--server");
 	s->state = GP_LINK_PREFACE;
-	return gp_tcp_connect(s->loop, s->host, port, (uint64_t)(timeout_s * 1000), on_connected, s, &s->connecting,
-			      err);
+	return gp_tcp_connect(s->loop, gp_server_list_host(&s->servers), gp_server_list_at(&s->servers)->port,
+			      (uint64_t)(timeout_s * 1000), on_connected, s, &s->connecting, err);
 }
 
 /* The server has lost a session of which steps are committed: goes on from a checkpoint, if there is one. */
@@ -104,7 +113,7 @@ static enum gp_status start_over(struct gp_client_session *s, struct gp_err *err
 		status = gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__,
 				    "server %s no longer has this session of %llu steps (it was restarted, or the link "
 				    "was down for longer than its --resume-window), and there is no checkpoint",
-				    o->server, (unsigned long long)s->steps);
+				    gp_client_session_server(s), (unsigned long long)s->steps);
 	if (status != GP_OK)
 		gp_client_session_fail(s, status, err->text);
 	return status == GP_OK ? gp_client_session_send_open(s, err) : status;
@@ -123,8 +132,35 @@ static enum gp_status choose_window(struct gp_client_session *s, struct gp_err *
 	return status;
 }
 
+/* A session that begins there would lose what this side has. */
+static bool lacks_run(const struct gp_client_session *s)
+{
+	const struct gp_client_open *o = s->open;
+	if (s->server_checkpoint > 0)
+		return false;
+	return s->steps > 0 || (!s->opened && o->run && gp_run_state_newest(o->run) > 0);
+}
+
+/* When no server has anything of the run it begins again, if it may, at the one that has said so last. So it does when a
+ * whole round has found nothing, though some did not answer. */
+static bool begins_again_here(struct gp_client_session *s)
+{
+	struct gp_err ignored;
+	if (gp_server_list_lacks(&s->servers))
+		return true;
+	return s->servers.rounds > 0 && s->open->run &&
+	       gp_run_state_check_start(s->open->run, gp_client_session_server(s), s->stored, s->stored_count, NULL,
+					&ignored) == GP_OK;
+}
+
 static enum gp_status open_or_start_over(struct gp_client_session *s, struct gp_err *err)
 {
+	if (lacks_run(s) && !begins_again_here(s)) {
+		gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__, "server %s has no checkpoint of this run",
+			   gp_client_session_server(s));
+		gp_client_session_lose(s, GP_PEER, err->text);
+		return GP_PEER;
+	}
 	GP_TRY(choose_window(s, err));
 	return s->steps > 0 || s->open->restart ? start_over(s, err) : gp_client_session_send_open(s, err);
 }
@@ -142,13 +178,14 @@ static enum gp_status wait_until_ready(struct gp_client_session *s, struct gp_er
 /* Makes one link, up to the point where steps may begin. */
 static enum gp_status attempt(struct gp_client_session *s, double timeout_s, struct gp_err *err)
 {
-	s->lost = s->welcomed = s->resumed = s->answered = s->ready = s->peer_gave_up = false;
+	s->lost = s->welcomed = s->resumed = s->answered = s->ready = s->peer_gave_up = s->sent_away = false;
 	s->patience_s = s->open->connect_timeout_s;
 	GP_TRY(dial(s, timeout_s, err));
 	GP_TRY(gp_client_session_await(s, &s->welcomed, err));
 	if (!s->resumed)
 		GP_TRY(wait_until_ready(s, err));
 	s->opened = s->linked = true;
+	gp_server_list_found(&s->servers);
 	gp_timeline_linked(s->open->timeline, s->tells, (uint32_t)s->window);
 	s->pings = 0;
 	if (s->open->timeline)
@@ -191,60 +228,98 @@ static double seconds_since(uint64_t begin_ns)
 	return (double)(gp_now_ns() - begin_ns) * 1e-9;
 }
 
+/* "server A:1", "servers A:1, B:2 and C:3" */
+static const char *title(const struct gp_client_session *s, char out[GP_SERVERS_TEXT + 16])
+{
+	char names[GP_SERVERS_TEXT];
+	snprintf(out, GP_SERVERS_TEXT + 16, "server%s %s", s->servers.count > 1 ? "s" : "",
+		 s->servers.count > 1 ? gp_server_list_names(&s->servers, names) : gp_client_session_server(s));
+	return out;
+}
+
 static enum gp_status give_up(struct gp_client_session *s, const struct gp_err *last, struct gp_err *err)
 {
+	char to[GP_SERVERS_TEXT + 16];
 	enum gp_status status =
-		gp_err_set(err, last->code, 0, __FILE__, __LINE__, "gave up reconnecting to server %s after %g s: %s",
-			   s->open->server, s->open->reconnect_for_s, last->text);
+		gp_err_set(err, last->code, 0, __FILE__, __LINE__, "gave up reconnecting to %s after %g s: %s",
+			   title(s, to), s->open->reconnect_for_s, last->text);
 	gp_client_session_fail(s, status, err->text);
 	return status;
 }
 
-/* A server that has no room has said when to come again: before that it would say the same. */
-static void wait_as_told(struct gp_client_session *s)
+/* Every server that is listed is asked once, whatever --reconnect-for says. */
+static bool asks_first_time(const struct gp_client_session *s)
 {
-	const double most = s->open->reconnect_for_s * 1000;
-	if (s->retry_ms > 0)
-		pause_for(s, (double)s->retry_ms < most ? s->retry_ms : (uint64_t)most);
+	return !s->opened && s->servers.rounds == 0;
 }
 
-/* Tries until a connection stands, the session fails for good, or time is up. */
-static enum gp_status keep_trying(struct gp_client_session *s, uint64_t begin_ns, struct gp_err *err)
+static double time_left(const struct gp_client_session *s, uint64_t begin_ns)
 {
-	const double limit = s->open->reconnect_for_s;
-	uint64_t pause = PAUSE_MS_FIRST;
-	s->returning = true;
-	wait_as_told(s);
-	if (s->status != GP_OK) {
-		*err = s->err;
-		return s->status;
+	return asks_first_time(s) ? INFINITY : s->open->reconnect_for_s - seconds_since(begin_ns);
+}
+
+/*
+ * Says who is asked next, and returns after how many milliseconds. A server that has no room has said when to come again:
+ * before that it would say the same. *pause_ms grows with every pause.
+ */
+static uint64_t take_turn(struct gp_client_session *s, uint64_t *pause_ms)
+{
+	const int was = s->servers.at;
+	const uint64_t now = gp_now_ns();
+	uint64_t ms = jittered(*pause_ms);
+	if (s->stays) {
+		ms = s->retry_ms > ms ? s->retry_ms : ms;
+	} else {
+		gp_server_list_defer(&s->servers, now, s->retry_ms);
+		ms = gp_server_list_next(&s->servers, now, ms);
 	}
-	for (;;) {
-		double left = limit - seconds_since(begin_ns);
-		double timeout = s->open->connect_timeout_s < left ? s->open->connect_timeout_s : left;
-		s->retry_ms = 0;
-		enum gp_status status = attempt(s, timeout > 0.1 ? timeout : 0.1, err);
-		s->returning = status != GP_OK;
-		if (status == GP_OK)
-			return GP_OK;
-		gp_client_session_hang_up(s, false);
-		if (s->has_place && s->resumed)
-			s->frames->lost(s->arg); /* the server may have gone on before the link broke again */
-		if (s->status != GP_OK || !s->lost) {
-			gp_client_session_fail(s, status, err->text);
-			return status;
-		}
-		left = limit - seconds_since(begin_ns);
-		if (left <= 0)
-			return give_up(s, &s->lost_err, err);
-		uint64_t ms = s->retry_ms > pause ? s->retry_ms : jittered(pause);
+	s->stays = false;
+	s->retry_ms = 0;
+	if (ms > 0)
+		*pause_ms = *pause_ms * 2 < PAUSE_MS_MOST ? *pause_ms * 2 : PAUSE_MS_MOST;
+	if (s->servers.at != was && s->servers.rounds == 0)
+		gp_log(session, GP_LOG_WARN, "%s; trying server %s", s->lost_err.text, gp_client_session_server(s));
+	else
 		gp_log(session, GP_LOG_DEBUG, "%s; again in %llu ms", s->lost_err.text, (unsigned long long)ms);
-		pause_for(s, (double)ms < left * 1000 ? ms : (uint64_t)(left * 1000));
+	return ms;
+}
+
+/* After an attempt that has failed: gets ready for the next. */
+static enum gp_status clear_away(struct gp_client_session *s, enum gp_status status, struct gp_err *err)
+{
+	gp_client_session_hang_up(s, false);
+	if (s->has_place && s->resumed)
+		s->frames->lost(s->arg); /* the server may have gone on before the link broke again */
+	if (s->status == GP_OK && s->lost)
+		return GP_OK;
+	gp_client_session_fail(s, status, err->text);
+	return status;
+}
+
+/* Tries until a connection stands, the session fails for good, or time is up. `again`: the server that was asked last is
+ * asked again before any other. */
+static enum gp_status keep_trying(struct gp_client_session *s, uint64_t begin_ns, bool again, struct gp_err *err)
+{
+	uint64_t pause_ms = PAUSE_MS_FIRST;
+	s->returning = true;
+	for (;;) {
+		const uint64_t wait_ms = again ? 0 : take_turn(s, &pause_ms);
+		double left = time_left(s, begin_ns);
+		if (!again && left <= 0)
+			return give_up(s, &s->lost_err, err);
+		pause_for(s, (double)wait_ms < left * 1000 ? wait_ms : (uint64_t)(left * 1000));
 		if (s->status != GP_OK) {
 			*err = s->err;
 			return s->status;
 		}
-		pause = pause * 2 < PAUSE_MS_MOST ? pause * 2 : PAUSE_MS_MOST;
+		again = false;
+		left = time_left(s, begin_ns);
+		const double timeout = s->open->connect_timeout_s < left ? s->open->connect_timeout_s : left;
+		const enum gp_status status = attempt(s, timeout > 0.1 ? timeout : 0.1, err);
+		s->returning = status != GP_OK;
+		if (status == GP_OK)
+			return GP_OK;
+		GP_TRY(clear_away(s, status, err));
 	}
 }
 
@@ -299,7 +374,7 @@ static void end_standstill(struct gp_client_session *s)
 	snprintf(
 		text, sizeof text,
 		"%s for %.0f s: the link to server %s broke %u times, after %.1f kB up and %.1f kB down on average; %s",
-		what, seconds_since(n->begin_ns), s->open->server, n->links,
+		what, seconds_since(n->begin_ns), gp_client_session_server(s), n->links,
 		(double)(s->account.sent.wire_bytes - n->sent_bytes) * 1e-3 / n->links,
 		(double)(s->account.received.wire_bytes - n->received_bytes) * 1e-3 / n->links, advice);
 	gp_client_session_fail(s, GP_PEER, text);
@@ -330,9 +405,25 @@ static bool run_resumes(const struct gp_client_session *s)
 /* Whether a new connection could go on where this one ended. */
 static bool can_come_back(const struct gp_client_session *s)
 {
-	const bool cut_early = s->reached && s->strange <= STRANGE_MOST;
+	const bool cut_early = s->reached && s->strange <= STRANGE_MOST * s->servers.count;
 	return s->open->reconnect_for_s > 0 && (s->met || run_resumes(s) || cut_early) &&
 	       (s->has_token || s->steps == 0 || s->open->restart);
+}
+
+/* Servers that nobody has asked yet. */
+static bool has_others(const struct gp_client_session *s)
+{
+	return asks_first_time(s) && gp_server_list_has_more(&s->servers);
+}
+
+static void end_of_list(struct gp_client_session *s, enum gp_status status, const char *last)
+{
+	char text[GP_ERR_TEXT], to[GP_SERVERS_TEXT + 16];
+	if (s->servers.count > 1 && !s->opened)
+		snprintf(text, sizeof text, "none of the %s takes the session; the last: %s", title(s, to), last);
+	else
+		snprintf(text, sizeof text, "%s", last);
+	gp_client_session_fail(s, status, text);
 }
 
 static void end_damaged(struct gp_client_session *s, const char *last)
@@ -341,7 +432,7 @@ static void end_damaged(struct gp_client_session *s, const char *last)
 	snprintf(text, sizeof text,
 		 "the link to server %s damages data: bytes came with a wrong checksum on %d links in a row, without a "
 		 "committed step between; the last: %s",
-		 s->open->server, s->damages, last);
+		 gp_client_session_server(s), s->damages, last);
 	gp_client_session_fail(s, GP_DAMAGED, text);
 }
 
@@ -351,14 +442,31 @@ void gp_client_session_lose(struct gp_client_session *s, enum gp_status status, 
 		return;
 	s->linked = false;
 	s->damages += status == GP_DAMAGED;
-	if (!can_come_back(s) || status == GP_DENIED) {
-		gp_client_session_fail(s, status, text);
+	if (status == GP_DENIED || !(can_come_back(s) || has_others(s))) {
+		end_of_list(s, status, text);
 		return;
 	}
 	if (s->damages >= GP_DAMAGES_MOST) {
 		end_damaged(s, text);
 		return;
 	}
+	s->lost = true;
+	gp_err_set(&s->lost_err, status, 0, __FILE__, __LINE__, "%s", text);
+}
+
+void gp_client_session_refuse(struct gp_client_session *s, enum gp_status status, const char *text)
+{
+	if (s->status != GP_OK || s->lost)
+		return;
+	if (s->state > GP_LINK_WELCOME) {
+		gp_client_session_fail(s, status, text);
+		return;
+	}
+	if (!gp_server_list_drop(&s->servers) || !(can_come_back(s) || has_others(s))) {
+		end_of_list(s, status, text);
+		return;
+	}
+	s->linked = false;
 	s->lost = true;
 	gp_err_set(&s->lost_err, status, 0, __FILE__, __LINE__, "%s", text);
 }
@@ -376,19 +484,21 @@ enum gp_status gp_client_session_connect(struct gp_client_session *s, struct gp_
 	enum gp_status status = attempt(s, s->open->connect_timeout_s, err);
 	if (status == GP_OK || s->status != GP_OK || !s->lost)
 		return status;
-	const bool busy = status == GP_BUSY || s->window_most > 0;
-	if (busy || (!s->met && !s->reached) || s->state == GP_LINK_LOAD)
+	const bool busy = status == GP_BUSY || s->window_most > 0, others = has_others(s);
+	if (!others && (busy || (!s->met && !s->reached) || s->state == GP_LINK_LOAD))
 		gp_log(session, GP_LOG_WARN, "%s; trying again for %g s", s->lost_err.text, s->open->reconnect_for_s);
 	gp_client_session_hang_up(s, false);
-	status = keep_trying(s, gp_now_ns(), err);
-	s->reconnects += status == GP_OK && !busy;
+	status = keep_trying(s, gp_now_ns(), false, err);
+	s->reconnects += status == GP_OK && !busy && !others;
 	return status;
 }
 
 enum gp_status gp_client_session_recover(struct gp_client_session *s, struct gp_err *err)
 {
 	const uint64_t begin_ns = gp_now_ns();
+	const bool away = s->sent_away;
 	gp_log(session, GP_LOG_WARN, "%s; reconnecting", s->lost_err.text);
+	gp_server_list_search(&s->servers, away);
 	gp_client_session_hang_up(s, false);
 	s->frames->lost(s->arg);
 	count_broken(s);
@@ -397,14 +507,14 @@ enum gp_status gp_client_session_recover(struct gp_client_session *s, struct gp_
 	else
 		pause_in_standstill(s);
 	if (s->status == GP_OK)
-		keep_trying(s, gp_now_ns(), err);
+		keep_trying(s, gp_now_ns(), !away, err);
 	if (s->status != GP_OK) {
 		*err = s->err;
 		return s->status;
 	}
 	s->reconnects++;
-	gp_log(session, GP_LOG_WARN, "connected to server %s again after %.1f s, at step %llu", s->open->server,
-	       seconds_since(begin_ns), (unsigned long long)s->steps);
+	gp_log(session, GP_LOG_WARN, "connected to server %s again after %.1f s, at step %llu",
+	       gp_client_session_server(s), seconds_since(begin_ns), (unsigned long long)s->steps);
 	const bool rewound = s->rewound;
 	s->rewound = false;
 	if (rewound)

@@ -145,8 +145,18 @@ static enum gp_status send_weights(struct gp_client_session *s, struct gp_err *e
 	return GP_OK;
 }
 
+/* What there was at another server is given up. */
+static void take_offer(struct gp_client_session *s)
+{
+	s->id = s->offer.id;
+	s->has_token = s->offer.has_token;
+	s->keeps_place = s->offer.keeps_place;
+	memcpy(s->token, s->offer.token, GP_TOKEN_BYTES);
+}
+
 enum gp_status gp_client_session_send_open(struct gp_client_session *s, struct gp_err *err)
 {
+	take_offer(s);
 	s->state = GP_LINK_LOAD;
 	s->committed = s->steps;
 	s->all_committed = true;
@@ -163,8 +173,8 @@ static enum gp_status check_precision(const struct gp_client_session *s, const G
 	for (size_t i = 0; i < m->n_precision; i++)
 		if (m->precision[i] == (uint32_t)o->spec->precision)
 			return GP_OK;
-	GP_FAIL(err, GP_PEER, "server %s cannot compute in %s; use --precision fp32 or another server", o->server,
-		gp_precision_name(o->spec->precision));
+	GP_FAIL(err, GP_PEER, "server %s cannot compute in %s; use --precision fp32 or another server",
+		gp_client_session_server(s), gp_precision_name(o->spec->precision));
 }
 
 /* Otherwise the user would learn it only when the first checkpoint is due. */
@@ -177,8 +187,8 @@ static enum gp_status check_checkpoints(struct gp_client_session *s, const Gpspl
 	if (!s->open->run || !m->checkpoint_error || !*m->checkpoint_error)
 		return GP_OK;
 	gp_text_sanitize(m->checkpoint_error, text, sizeof text);
-	GP_TRY(gp_run_state_check_start(s->open->run, s->open->server, NULL, 0, text, err));
-	gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__, "server %s: %s", s->open->server, text);
+	GP_TRY(gp_run_state_check_start(s->open->run, gp_client_session_server(s), NULL, 0, text, err));
+	gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__, "server %s: %s", gp_client_session_server(s), text);
 	return gp_run_state_refused(s->open->run, err);
 }
 
@@ -188,7 +198,7 @@ static enum gp_status check_limits(const struct gp_client_session *s, const Gpsp
 		GP_FAIL(err, GP_PROTO,
 			"server %s gave limits that no session can keep: a window of %u chunks and a step timeout of "
 			"%u ms (at least 1 chunk, at most %u ms)",
-			s->open->server, limits ? limits->window : 0, limits ? limits->step_timeout_ms : 0,
+			gp_client_session_server(s), limits ? limits->window : 0, limits ? limits->step_timeout_ms : 0,
 			GP_STEP_TIMEOUT_MS_MAX);
 	return GP_OK;
 }
@@ -209,16 +219,24 @@ static enum gp_status take_place(struct gp_client_session *s, const Gpsplit__Wel
 {
 	struct gp_place here;
 	int up, down;
-	s->keeps_place = m->keeps_place;
 	s->has_place &= m->resumed;
 	if (!s->has_place)
 		return GP_OK;
 	if (!m->place || !s->frames->place(s->arg, &here, &up, &down))
 		GP_FAIL(err, GP_PROTO, "server %s resumed the session, and does not say where it is within the step",
-			s->open->server);
+			gp_client_session_server(s));
 	GP_TRY(gp_place_read(m->place, up, down, &s->server_place, err));
 	note_server_place(s);
 	return GP_OK;
+}
+
+static void note_offer(struct gp_client_session *s, const Gpsplit__Welcome *m)
+{
+	s->offer.id = m->session;
+	s->offer.keeps_place = m->keeps_place;
+	s->offer.has_token = m->resume_token.len > 0;
+	if (s->offer.has_token)
+		memcpy(s->offer.token, m->resume_token.data, GP_TOKEN_BYTES);
 }
 
 static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
@@ -231,21 +249,21 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 	GP_TRY(check_precision(s, m, err));
 	GP_TRY(check_checkpoints(s, m, err));
 	if (m->resume_token.len > 0 && m->resume_token.len != GP_TOKEN_BYTES)
-		GP_FAIL(err, GP_PROTO, "server %s gave a resume token of %zu bytes, not %d", s->open->server,
-			m->resume_token.len, GP_TOKEN_BYTES);
+		GP_FAIL(err, GP_PROTO, "server %s gave a resume token of %zu bytes, not %d",
+			gp_client_session_server(s), m->resume_token.len, GP_TOKEN_BYTES);
 	if (m->resumed && !(s->opened && s->has_token))
-		GP_FAIL(err, GP_PROTO, "server %s resumed a session, which was not asked for", s->open->server);
-	s->has_token = m->resume_token.len > 0;
-	if (s->has_token)
-		memcpy(s->token, m->resume_token.data, GP_TOKEN_BYTES);
+		GP_FAIL(err, GP_PROTO, "server %s resumed a session, which was not asked for",
+			gp_client_session_server(s));
 	if (m->resumed && m->session != s->id)
-		GP_FAIL(err, GP_PROTO, "server %s resumed session %llu, not session %llu", s->open->server,
+		GP_FAIL(err, GP_PROTO, "server %s resumed session %llu, not session %llu", gp_client_session_server(s),
 			(unsigned long long)m->session, (unsigned long long)s->id);
+	note_offer(s, m);
+	if (m->resumed)
+		take_offer(s);
 	GP_TRY(take_place(s, m, err));
-	s->id = m->session;
 	s->server_limit_bytes = m->limits->memory_bytes;
 	s->window_limit = m->limits->window > INT32_MAX ? INT32_MAX : (int)m->limits->window;
-	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)s->id,
+	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)m->session,
 	       gp_text_sanitize(m->agent, agent, sizeof agent));
 	gp_channel_set_segment_bytes(s->ch, m->limits->segment_bytes);
 	if (m->limits->step_timeout_ms * 1e-3 >
@@ -283,8 +301,8 @@ static enum gp_status check_ranks(const struct gp_client_session *s, const Gpspl
 	const struct gp_decay_ranks *r = &s->last_commit.ranks;
 	if (m->n_rank != (size_t)r->count ||
 	    (r->count > 0 && memcmp(m->rank, r->rank, m->n_rank * sizeof *m->rank) != 0))
-		GP_FAIL(err, GP_PROTO, "server %s has other ranks than the commit of step %llu named", s->open->server,
-			(unsigned long long)m->step);
+		GP_FAIL(err, GP_PROTO, "server %s has other ranks than the commit of step %llu named",
+			gp_client_session_server(s), (unsigned long long)m->step);
 	return GP_OK;
 }
 
@@ -293,8 +311,8 @@ static enum gp_status check_rungs(const struct gp_client_session *s, const Gpspl
 	const struct gp_rungs *r = &s->last_commit.rungs;
 	if (m->n_rung != (size_t)r->count ||
 	    (r->count > 0 && memcmp(m->rung, r->rung, m->n_rung * sizeof *m->rung) != 0))
-		GP_FAIL(err, GP_PROTO, "server %s has other codecs than the commit of step %llu named", s->open->server,
-			(unsigned long long)m->step);
+		GP_FAIL(err, GP_PROTO, "server %s has other codecs than the commit of step %llu named",
+			gp_client_session_server(s), (unsigned long long)m->step);
 	return GP_OK;
 }
 
@@ -318,11 +336,12 @@ static enum gp_status tell_committed(struct gp_client_session *s, const Gpsplit_
 {
 	struct gp_committed c = {.link_bytes = m->link_bytes, .link_busy_us = m->link_busy_us};
 	if (m->n_surveyed > GP_COMMITTED_SURVEYED)
-		GP_FAIL(err, GP_PROTO, "server %s surveyed %zu codecs; there are %d at most", s->open->server,
-			m->n_surveyed, GP_COMMITTED_SURVEYED);
+		GP_FAIL(err, GP_PROTO, "server %s surveyed %zu codecs; there are %d at most",
+			gp_client_session_server(s), m->n_surveyed, GP_COMMITTED_SURVEYED);
 	for (size_t i = 0; i < m->n_surveyed; i++)
 		if (!read_survey(s, m->surveyed[i], &c.survey[c.surveyed++]))
-			GP_FAIL(err, GP_PROTO, "server %s surveyed what this session has not", s->open->server);
+			GP_FAIL(err, GP_PROTO, "server %s surveyed what this session has not",
+				gp_client_session_server(s));
 	if (gp_session_has_ladder(s->open->spec))
 		s->frames->committed(s->arg, m->step, &c);
 	return GP_OK;
@@ -381,7 +400,7 @@ static bool weights_have_left(const struct gp_client_session *s)
 static enum gp_status read_choice(const struct gp_client_session *s, const Gpsplit__Choice *m,
 				  enum gp_precision *precision, struct gp_precision_trial *trial, struct gp_err *err)
 {
-	const char *server = s->open->server;
+	const char *server = gp_client_session_server(s);
 	*trial = (struct gp_precision_trial){0};
 	*precision = GP_PRECISION_FP32;
 	if (!m)
@@ -411,13 +430,14 @@ static enum gp_status take_choice(struct gp_client_session *s, const Gpsplit__Ch
 	return GP_OK;
 }
 
-static enum gp_status check_coded(const struct gp_client_open *o, uint32_t codes, struct gp_err *err)
+static enum gp_status check_coded(const struct gp_client_session *s, uint32_t codes, struct gp_err *err)
 {
-	const uint32_t lacks = gp_session_coded_bits(o->spec) & ~codes;
+	const struct gp_session_spec *spec = s->open->spec;
+	const uint32_t lacks = gp_session_coded_bits(spec) & ~codes;
 	for (int i = 0; i < GP_STRUCTS; i++)
 		if (lacks >> i & 1)
 			GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old for --compress %s=%s; leave that out",
-				o->server, gp_structure_name[i], o->spec->coded[i].text);
+				gp_client_session_server(s), gp_structure_name[i], spec->coded[i].text);
 	return GP_OK;
 }
 
@@ -425,35 +445,38 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 {
 	const struct gp_client_open *o = s->open;
 	if (!gp_client_session_weights_are_back(s) && !weights_have_left(s))
-		GP_FAIL(err, GP_PROTO, "server %s is ready before it has the weights", o->server);
+		GP_FAIL(err, GP_PROTO, "server %s is ready before it has the weights", gp_client_session_server(s));
 	if (!m->clips && !o->spec->eval_only && (o->spec->optim.clip_norm > 0.0 || o->spec->optim.clip_value > 0.0))
-		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", o->server);
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", gp_client_session_server(s));
 	if (!m->calibrates && o->spec->calibrates)
-		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to take statistics anew (--recalibrate)", o->server);
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to take statistics anew (--recalibrate)",
+			gp_client_session_server(s));
 	if (!m->decays && o->spec->decays.count > 0)
-		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old for decaying ranks (--insert decay)", o->server);
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old for decaying ranks (--insert decay)",
+			gp_client_session_server(s));
 	if (!m->ladders && gp_session_has_ladder(o->spec))
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to change codecs (--codec auto); name a codec",
-			o->server);
+			gp_client_session_server(s));
 	if (!m->recomputes && o->spec->recompute)
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to compute blocks a second time (--recompute)",
-			o->server);
+			gp_client_session_server(s));
 	if (!m->encodes_maps && gp_session_maps(o->spec))
-		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to keep maps encoded (--compress)", o->server);
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to keep maps encoded (--compress)",
+			gp_client_session_server(s));
 	GP_TRY(take_choice(s, m->choice, err));
-	GP_TRY(check_coded(o, m->codes, err));
+	GP_TRY(check_coded(s, m->codes, err));
 	s->takes_lengths = m->lengths && o->spec->lengths;
 	if (o->spec->lengths && !m->lengths)
 		gp_log(session, GP_LOG_WARN,
-		       "server %s (%s) computes all positions of every chunk: padding is not left out", o->server,
-		       m->device[0] ? "its device does" : "it is too old");
+		       "server %s (%s) computes all positions of every chunk: padding is not left out",
+		       gp_client_session_server(s), m->device[0] ? "its device does" : "it is too old");
 	s->tells = m->intervals && o->timeline;
 	if (o->traces && !m->intervals)
 		gp_log(session, GP_LOG_WARN,
 		       "server %s is too old to tell when it did what: --trace has this side alone, and bound_by "
 		       "guesses "
 		       "at the server's",
-		       o->server);
+		       gp_client_session_server(s));
 	s->server_memory_bytes = m->memory_bytes;
 	s->server_device_bytes = m->device_memory_bytes;
 	gp_text_sanitize(m->device, s->server_device, sizeof s->server_device);
@@ -493,8 +516,9 @@ static bool narrows_window(struct gp_client_session *s, uint32_t code)
 	    (code != GP_NOMEM && code != GP_BUSY))
 		return false;
 	s->window_most = s->window / 2 > GP_WINDOW_FIRST ? s->window / 2 : GP_WINDOW_FIRST;
-	gp_log(session, GP_LOG_INFO, "server %s has no memory for %d chunks in flight: it is asked for %d", o->server,
-	       s->window, s->window_most);
+	s->stays = true;
+	gp_log(session, GP_LOG_INFO, "server %s has no memory for %d chunks in flight: it is asked for %d",
+	       gp_client_session_server(s), s->window, s->window_most);
 	return true;
 }
 
@@ -520,12 +544,37 @@ static const char *advice(const struct gp_client_session *s, enum gp_status stat
 			    : "; only a run with --checkpoint can go on after this";
 }
 
+/* A server that has no room, or stops, may name others. What it names is checked here, and by the user's --follow. */
+static void note_others(struct gp_client_session *s, const Gpsplit__Error *m)
+{
+	char host[256];
+	uint16_t port;
+	struct gp_err ignored;
+	const struct gp_server_entry *by = gp_server_list_at(&s->servers);
+	if (!s->open->security || (m->code != GP_BUSY && m->code != GP_CANCELED))
+		return;
+	for (size_t i = 0; i < m->n_servers && i < GP_ERROR_SERVERS; i++) {
+		if (!gp_addr_is_plain(m->servers[i]) || gp_addr_parse(m->servers[i], host, &port, &ignored) != GP_OK)
+			continue;
+		const bool follows = gp_client_may_follow(s->open->security, by->host, host);
+		if (follows && gp_server_list_tell(&s->servers, m->servers[i]))
+			gp_log(session, GP_LOG_INFO, "server %s names another one: %s", by->text, m->servers[i]);
+		else if (!follows)
+			gp_log(session, GP_LOG_DEBUG, "server %s names %s, where --follow does not go", by->text,
+			       m->servers[i]);
+	}
+}
+
 static enum gp_status on_error(struct gp_client_session *s, const Gpsplit__Error *m, struct gp_err *err)
 {
 	char text[256];
 	const enum gp_status status = error_code(m->code);
 	const bool passes = error_passes(s, m->code);
-	gp_err_set(err, status, 0, __FILE__, __LINE__, "server %s: %s%s", s->open->server,
+	s->sent_away = passes && s->state == GP_LINK_RUN;
+	s->stays |= m->code == GP_CANCELED && s->state == GP_LINK_LOAD; /* an older checkpoint may be of use there */
+	if (passes)
+		note_others(s, m);
+	gp_err_set(err, status, 0, __FILE__, __LINE__, "server %s: %s%s", gp_client_session_server(s),
 		   gp_text_sanitize(m->text, text, sizeof text), passes ? "" : advice(s, status));
 	s->retry_ms = m->retry_ms;
 	if (passes)

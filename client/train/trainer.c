@@ -127,7 +127,7 @@ static void bound_text(const struct run *r, char text[48])
 static void show_progress(struct run *r, const struct gp_engine_figures *now, double step_s)
 {
 	const struct gp_trainer_spec *spec = r->spec;
-	char text[320], rate[64], acc[32] = "", smaller[32] = "", cuts[32] = "", bound[48];
+	char text[320], rate[64], acc[32] = "", smaller[32] = "", cuts[32] = "", bound[48], at[48] = "";
 	const uint64_t now_ns = gp_now_ns();
 	uint64_t epoch = (r->step - 1) / spec->steps_per_epoch,
 		 epochs = (spec->total_steps - 1) / spec->steps_per_epoch;
@@ -143,12 +143,14 @@ static void show_progress(struct run *r, const struct gp_engine_figures *now, do
 	if (now->reconnects > 0)
 		snprintf(cuts, sizeof cuts, "  %u %s", now->reconnects,
 			 now->reconnects == 1 ? "reconnect" : "reconnects");
+	if (now->of_several)
+		snprintf(at, sizeof at, "  at %.40s", now->server);
 	if (!has_values(r))
 		snprintf(acc, sizeof acc, "  acc %.2f%%", 100 * accuracy(r, &r->epoch));
-	snprintf(text, sizeof text, "epoch %llu/%llu  step %llu/%llu  loss %.4f%s  %.3f s/batch%s%s%s%s  %.0f s left",
+	snprintf(text, sizeof text, "epoch %llu/%llu  step %llu/%llu  loss %.4f%s  %.3f s/batch%s%s%s%s%s  %.0f s left",
 		 (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
 		 (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples), acc, step_s, bound,
-		 rate, smaller, cuts, left);
+		 rate, smaller, cuts, at, left);
 	gp_progress_update(&r->progress, now_ns, text);
 }
 

@@ -17,6 +17,7 @@
 
 #include "client/data/dataset.h"
 #include "client/engine/engine.h"
+#include "client/job/security.h"
 #include "common/net/token.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_batch_norm.h"
@@ -177,13 +178,17 @@ static void put_error(struct fuzz_peer *p)
 {
 	Gpsplit__Error error = GPSPLIT__ERROR__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	char text[256] = "";
+	char text[256] = "", *servers[1];
 	error.code = fuzz_byte(&p->in);
 	error.retry_ms = fuzz_byte(&p->in);
 	const struct gp_span s = fuzz_bytes(&p->in, fuzz_byte(&p->in));
 	if (s.len)
 		memcpy(text, s.data, s.len);
 	error.text = text;
+	servers[0] =
+		strchr(text, '\n') ? strchr(text, '\n') + 1 : text; /* behind it, or all of it: a name of a server */
+	error.servers = servers;
+	error.n_servers = 1;
 	m.body_case = GPSPLIT__CONTROL__BODY_ERROR;
 	m.error = &error;
 	fuzz_put_control(p, &m);
@@ -416,6 +421,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!body)
 		make_models();
+	static const struct gp_client_security follows = {.follow = GP_FOLLOW_ANY};
 	const struct model *model = &models[data[0] >> 6 & 1][data[0] >> 7];
 	body = model->body;
 	struct gp_engine_spec spec = {.graph = model->graph,
@@ -428,7 +434,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				      .session.seed = 1,
 				      .session.optim = {.clip_norm = data[0] & 8 ? 1.0 : 0.0},
 				      .init = data[0] & 16 ? model->weights : NULL,
-				      .server = "127.0.0.1:1",
+				      .server = data[0] & 8 ? "127.0.0.1:1,localhost:2" : "127.0.0.1:1",
+				      .security = &follows,
 				      .cut = {.head = 1, .tail = 2},
 				      .connect_timeout_s = 3600,
 				      .idle_timeout_s = 3600,

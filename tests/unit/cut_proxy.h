@@ -50,6 +50,7 @@ struct cut_proxy {
 	struct cut_plan plan; /* of the first connection; if `repeat`, of all */
 	atomic_bool repeat;
 	atomic_bool deaf; /* nobody is let in */
+	atomic_bool deafens; /* a cut makes it so */
 	atomic_bool mute; /* who comes is left without an answer */
 	atomic_int accepted, cuts;
 	struct cut_link link[CUT_PROXY_LINKS];
@@ -69,6 +70,8 @@ static void cut_close(int *fd, bool reset)
 
 static void cut_now(struct cut_proxy *p, struct cut_link *l)
 {
+	if (atomic_load(&p->deafens))
+		atomic_store(&p->deaf, true);
 	cut_close(&l->client, l->plan.kind == CUT_RESET);
 	if (l->plan.kind != CUT_CLIENT_ONLY)
 		cut_close(&l->server, l->plan.kind == CUT_RESET);

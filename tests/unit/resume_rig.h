@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "client/engine/engine.h"
+#include "client/job/security.h"
 #include "client/train/run_state.h"
 #include "tests/unit/server_thread.h"
 #include "common/graph/ops/op_conv.h"
@@ -189,6 +190,7 @@ static const char *rig_device = "cpu"; /* of both ends */
 static double reconnect_for_s = 120;
 static volatile sig_atomic_t stop;
 static struct gp_run_state *run_state; /* NULL: no checkpoints */
+static const struct gp_client_security *security;
 
 /* `server` NULL: in this process. */
 static inline enum gp_status rig_init(struct rig *r, const char *server, const struct config *c, bool train,
@@ -225,6 +227,7 @@ static inline enum gp_status rig_init(struct rig *r, const char *server, const s
 				      .idle_timeout_s = 30,
 				      .reconnect_for_s = reconnect_for_s,
 				      .run = run_state,
+				      .security = security,
 				      .stop = &stop};
 	if (c->decays)
 		spec.session.decays = two_decays;

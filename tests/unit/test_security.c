@@ -143,6 +143,37 @@ static void a_token_goes_in_the_clear_over_loopback_only(void **state)
 	assert_string_equal(s.token, ""); /* wiped */
 }
 
+static void servers_that_others_name_are_followed_where_one_ca_vouches_for_both(void **state)
+{
+	(void)state;
+	struct gp_tls *tls = tls_client(NULL, "ca");
+	const struct {
+		enum gp_follow follow;
+		bool tls, own_ca;
+		const char *by, *host;
+		bool may;
+	} cases[] = {
+		{GP_FOLLOW_CA, true, true, "gpu-1.example", "gpu-2.example", true},
+		{GP_FOLLOW_CA, true, false, "gpu-1.example", "gpu-2.example", false},
+		{GP_FOLLOW_CA, false, false, "gpu-1.example", "gpu-2.example", false},
+		{GP_FOLLOW_CA, false, false, "127.0.0.1", "127.0.0.1", false},
+		{GP_FOLLOW_CA, true, true, "gpu-1.example", "127.0.0.1", false},
+		{GP_FOLLOW_CA, true, true, "127.0.0.1", "127.0.0.1", true},
+		{GP_FOLLOW_NONE, true, true, "gpu-1.example", "gpu-2.example", false},
+		{GP_FOLLOW_ANY, false, false, "gpu-1.example", "gpu-2.example", true},
+		{GP_FOLLOW_ANY, true, false, "gpu-1.example", "gpu-2.example", true},
+		{GP_FOLLOW_ANY, false, false, "gpu-1.example", "localhost", false},
+		{GP_FOLLOW_ANY, false, false, "127.0.0.1", "::1", true},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		const struct gp_client_security s = {
+			.tls = cases[i].tls ? tls : NULL, .own_ca = cases[i].own_ca, .follow = cases[i].follow};
+		if (gp_client_may_follow(&s, cases[i].by, cases[i].host) != cases[i].may)
+			fail_msg("case %zu", i);
+	}
+	gp_tls_free(tls);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -151,6 +182,7 @@ int main(void)
 		cmocka_unit_test(flags_that_do_not_fit_together_are_refused),
 		cmocka_unit_test(a_token_file_that_is_missing_is_named),
 		cmocka_unit_test(a_token_goes_in_the_clear_over_loopback_only),
+		cmocka_unit_test(servers_that_others_name_are_followed_where_one_ca_vouches_for_both),
 	};
 	return cmocka_run_group_tests(tests, tls_files_make, tls_files_remove);
 }

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A session that knows several servers (client/session/server_list.h), against real ones and ones that turn it away: it goes to
+ * the next, and returns to the one that has its session, wherever it has asked meanwhile. Which one is next:
+ * test_server_list.c; whole programs: tests/e2e/servers.sh.
+ */
+#include "tests/unit/resume_rig.h"
+#include "tests/unit/cut_proxy.h"
+#include "tests/unit/raw_peer.h"
+
+/* Answers every HELLO with the same ERROR. */
+struct refuser {
+	pthread_t thread;
+	int listener;
+	char address[32];
+	uint32_t code;
+	char **servers;
+	size_t servers_count;
+	atomic_int asked;
+};
+
+static void refuse(struct refuser *r, int fd)
+{
+	struct raw_peer p = {.fd = fd, .body_cap = 1 << 20};
+	Gpsplit__Error error = GPSPLIT__ERROR__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT, *hello;
+	char text[] = "not you";
+	p.body = gp_calloc(p.body_cap, 1);
+	put_preface(&p);
+	hello = get_control(&p);
+	if (hello)
+		gpsplit__control__free_unpacked(hello, NULL);
+	atomic_fetch_add(&r->asked, 1);
+	error.code = r->code;
+	error.text = text;
+	error.retry_ms = r->code == GP_BUSY ? 60000 : 0;
+	error.servers = r->servers;
+	error.n_servers = r->servers_count;
+	m.body_case = GPSPLIT__CONTROL__BODY_ERROR;
+	m.error = &error;
+	put_control(&p, &m);
+	while (get(&p, text, 1)) /* until the client has gone */
+		;
+	gp_free(p.body);
+}
+
+static void *refuser_main(void *arg)
+{
+	struct refuser *r = arg;
+	int fd;
+	while ((fd = accept(r->listener, NULL, NULL)) >= 0) {
+		refuse(r, fd);
+		close(fd);
+	}
+	return NULL;
+}
+
+static void refuser_start(struct refuser *r, uint32_t code, char **servers, size_t count)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET};
+	socklen_t len = sizeof a;
+	memset(r, 0, sizeof *r);
+	r->code = code;
+	r->servers = servers;
+	r->servers_count = count;
+	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	r->listener = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind(r->listener, (struct sockaddr *)&a, sizeof a), 0);
+	assert_int_equal(listen(r->listener, 8), 0);
+	assert_int_equal(getsockname(r->listener, (struct sockaddr *)&a, &len), 0);
+	snprintf(r->address, sizeof r->address, "127.0.0.1:%u", ntohs(a.sin_port));
+	assert_int_equal(pthread_create(&r->thread, NULL, refuser_main, r), 0);
+}
+
+static void refuser_stop(struct refuser *r)
+{
+	shutdown(r->listener, SHUT_RDWR);
+	pthread_join(r->thread, NULL);
+	close(r->listener);
+}
+
+static char *list(const char *a, const char *b)
+{
+	static char text[128];
+	snprintf(text, sizeof text, "%s,%s", a, b);
+	return text;
+}
+
+static void expect_passed_over(uint32_t code)
+{
+	struct server_thread *server = start_server(120);
+	struct refuser first;
+	struct outcome want, got;
+	run(server->address, &raw_sgd, &want);
+	refuser_start(&first, code, NULL, 0);
+	run(list(first.address, server->address), &raw_sgd, &got);
+	expect_same(&got, &want, "before the session", 0);
+	assert_int_equal(got.figures.reconnects, 0);
+	assert_int_equal(atomic_load(&first.asked), 1);
+	refuser_stop(&first);
+	server_thread_stop(server);
+}
+
+static void one_that_has_no_room_is_passed_over(void **state)
+{
+	(void)state;
+	expect_passed_over(GP_BUSY);
+}
+
+static void one_that_does_not_know_the_client_is_passed_over(void **state)
+{
+	(void)state;
+	expect_passed_over(GP_DENIED);
+}
+
+static void when_all_refuse_the_reason_of_the_last_is_told(void **state)
+{
+	(void)state;
+	struct refuser first, second;
+	struct gp_err err = {0};
+	struct rig r;
+	refuser_start(&first, GP_DENIED, NULL, 0);
+	refuser_start(&second, GP_DENIED, NULL, 0);
+	assert_int_equal(rig_init(&r, list(first.address, second.address), &raw_sgd, true, &err), GP_DENIED);
+	assert_non_null(strstr(err.text, "none of the servers"));
+	assert_non_null(strstr(err.text, "not you"));
+	rig_deinit(&r);
+	refuser_stop(&first);
+	refuser_stop(&second);
+}
+
+/* Names among which one is a server. The first server has no room for a minute: nobody waits for it. */
+static void a_server_that_is_named_is_asked_where_that_is_allowed(void **state)
+{
+	(void)state;
+	struct server_thread *server = start_server(120);
+	char junk[] = "gpu 1:4400", none[] = "10.0.0.1:0", script[] = "a\x1b[2J:1", *named[4];
+	const struct gp_client_security any = {.follow = GP_FOLLOW_ANY}, ca = {.follow = GP_FOLLOW_CA};
+	const double patience = reconnect_for_s;
+	struct refuser first;
+	struct outcome want, got;
+	struct gp_err err = {0};
+	struct rig r;
+	run(server->address, &raw_sgd, &want);
+	named[0] = junk;
+	named[1] = none;
+	named[2] = script;
+	named[3] = server->address;
+	refuser_start(&first, GP_BUSY, named, 4);
+	security = &any;
+	run(first.address, &raw_sgd, &got);
+	expect_same(&got, &want, "before the session", 0);
+	assert_int_equal(atomic_load(&first.asked), 1);
+	security = &ca; /* in the clear, so that no CA vouches for anybody */
+	reconnect_for_s = 0;
+	assert_int_equal(rig_init(&r, first.address, &raw_sgd, true, &err), GP_BUSY);
+	rig_deinit(&r);
+	security = NULL;
+	reconnect_for_s = patience;
+	refuser_stop(&first);
+	server_thread_stop(server);
+}
+
+/* The way to the session is closed until the other server was asked. */
+struct opener {
+	pthread_t thread;
+	struct cut_proxy *closed, *other;
+};
+
+static void *opener_main(void *arg)
+{
+	struct opener *o = arg;
+	while (atomic_load(&o->other->accepted) == 0)
+		usleep(1000);
+	atomic_store(&o->closed->deafens, false);
+	atomic_store(&o->closed->deaf, false);
+	return NULL;
+}
+
+static void check_return(const struct config *c)
+{
+	static struct cut_proxy at, past;
+	struct server_thread *server = start_server(120), *without = start_server(120);
+	struct opener o = {.closed = &at, .other = &past};
+	struct outcome want, got;
+	run(server->address, c, &want);
+	for (int step = 2; step <= STEPS; step++) {
+		const uint64_t byte = want.down[step] + (want.down[step] - want.down[step - 1]) / 3;
+		cut_proxy_start(&at, server->port, (struct cut_plan){.down = byte}, false);
+		cut_proxy_start(&past, without->port, (struct cut_plan){0}, false);
+		atomic_store(&at.deafens, true);
+		assert_int_equal(pthread_create(&o.thread, NULL, opener_main, &o), 0);
+		run(list(at.address, past.address), c, &got);
+		pthread_join(o.thread, NULL);
+		assert_int_equal(atomic_load(&at.cuts), 1);
+		expect_same(&got, &want, "with another server between", byte);
+		assert_int_equal(got.figures.reconnects, 1);
+		cut_proxy_stop(&at);
+		cut_proxy_stop(&past);
+	}
+	server_thread_stop(without);
+	server_thread_stop(server);
+}
+
+static void a_session_is_found_again_past_a_server_without_it(void **state)
+{
+	(void)state;
+	check_return(&raw_sgd);
+	check_return(&remembered_adam);
+}
+
+/* What came first was at one server, and what came behind at the other: the first has nothing more to give. */
+static void before_its_first_step_a_session_begins_anew_elsewhere(void **state)
+{
+	(void)state;
+	static struct cut_proxy at;
+	struct server_thread *server = start_server(120), *other = start_server(120);
+	struct outcome want, got;
+	run(server->address, &raw_adam, &want);
+	cut_proxy_start(&at, server->port, (struct cut_plan){.up = want.up[0] - 100}, false);
+	atomic_store(&at.deafens, true);
+	run(list(at.address, other->address), &raw_adam, &got);
+	assert_int_equal(atomic_load(&at.cuts), 1);
+	expect_same(&got, &want, "while weights go up", want.up[0] - 100);
+	cut_proxy_stop(&at);
+	server_thread_stop(other);
+	server_thread_stop(server);
+}
+
+/* It could not go on there, and its own server stays away. */
+static void a_session_without_checkpoints_ends_when_its_server_is_gone(void **state)
+{
+	(void)state;
+	static struct cut_proxy at;
+	struct server_thread *server = start_server(120), *other = start_server(120);
+	const double patience = reconnect_for_s;
+	struct outcome want;
+	struct gp_err err = {0};
+	struct rig r;
+	run(server->address, &raw_sgd, &want);
+	reconnect_for_s = 1;
+	cut_proxy_start(&at, server->port, (struct cut_plan){.down = want.down[2]}, false);
+	atomic_store(&at.deafens, true);
+	expect_ok(rig_init(&r, list(at.address, other->address), &raw_sgd, true, &err), &err);
+	assert_int_equal(step_until_failure(&r, &err), GP_PEER);
+	assert_non_null(strstr(err.text, "gave up reconnecting to servers"));
+	rig_deinit(&r);
+	cut_proxy_stop(&at);
+	reconnect_for_s = patience;
+	server_thread_stop(other);
+	server_thread_stop(server);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_that_has_no_room_is_passed_over),
+		cmocka_unit_test(one_that_does_not_know_the_client_is_passed_over),
+		cmocka_unit_test(when_all_refuse_the_reason_of_the_last_is_told),
+		cmocka_unit_test(a_server_that_is_named_is_asked_where_that_is_allowed),
+		cmocka_unit_test(a_session_is_found_again_past_a_server_without_it),
+		cmocka_unit_test(before_its_first_step_a_session_begins_anew_elsewhere),
+		cmocka_unit_test(a_session_without_checkpoints_ends_when_its_server_is_gone),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
