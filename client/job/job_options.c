@@ -15,7 +15,8 @@ static const struct gp_opt where_rows[] = {
 	 .offset = FIELD(server),
 	 .value = "HOST:PORT,...",
 	 .group = "Where",
-	 .help = "gpserverd that runs the body; of several the first that has room, and the others when it is gone"},
+	 .help = "gpserverd that runs the body; of several the first that has room, and the others when it is gone; "
+		 "srv:NAME: as SRV records of _gpsplit._tcp.NAME say"},
 	{.name = "follow",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(security.follow),

@@ -379,7 +379,7 @@ enum gp_status gp_client_session_fetch(struct gp_client_session *s, struct gp_we
 
 const char *gp_client_session_server(const struct gp_client_session *s)
 {
-	return gp_server_list_at(&s->servers)->text;
+	return s->servers.title;
 }
 
 void gp_client_session_figures(const struct gp_client_session *s, struct gp_account *account,

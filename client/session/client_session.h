@@ -159,6 +159,7 @@ struct gp_client_session {
 	bool window_chosen;
 	uint64_t hello_ns, welcome_ns;   /* of the newest link: when HELLO went, when WELCOME came */
 	struct gp_connector *connecting; /* NULL: not */
+	struct gp_srv_lookup *looking;   /* for SRV records; NULL: not */
 	bool met, returning, welcomed, resumed, opened, lost;
 	bool answered, ready; /* READY has come; and every frame with weights is back from the channel, too */
 	bool rewound;         /* what is waited for will not come: the engine has gone back to an earlier step */

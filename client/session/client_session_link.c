@@ -12,6 +12,7 @@
 #include "client/job/security.h"
 #include "client/trace/timeline.h"
 #include "common/base/log.h"
+#include "common/net/srv.h"
 
 #define PAUSE_MS_FIRST           100
 #define PAUSE_MS_MOST            5000
@@ -95,11 +96,56 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 		gp_client_session_fail(s, err.code, err.text);
 }
 
+static void on_records(void *arg, const struct gp_srv_answer *a, const struct gp_err *why)
+{
+	struct gp_client_session *s = arg;
+	struct gp_server_place place[GP_SRV_MAX];
+	s->looking = NULL;
+	if (!a) {
+		gp_client_session_lose(s, why->code, why->text);
+		return;
+	}
+	for (int i = 0; i < a->count; i++) {
+		place[i].port = a->target[i].port;
+		snprintf(place[i].host, sizeof place[i].host, "%s", a->target[i].host);
+	}
+	gp_server_list_looked_up(&s->servers, place, a->count);
+}
+
+static double seconds_since(uint64_t begin_ns)
+{
+	return (double)(gp_now_ns() - begin_ns) * 1e-9;
+}
+
+/* Where the servers of srv:NAME are. The timer of deadlines ends the wait for a name server that is silent. */
+static enum gp_status ask_for_records(struct gp_client_session *s, double timeout_s, struct gp_err *err)
+{
+	const uint64_t begin_ns = gp_now_ns();
+	const char *name = gp_server_list_at(&s->servers)->host;
+	GP_TRY(gp_srv_look_up(s->loop, name, on_records, s, &s->looking, err));
+	while (s->looking && s->status == GP_OK && seconds_since(begin_ns) < timeout_s)
+		uv_run(s->loop, UV_RUN_ONCE);
+	if (s->looking) {
+		gp_srv_cancel(s->looking);
+		s->looking = NULL;
+		gp_err_set(err, GP_TIMEOUT, 0, __FILE__, __LINE__, "srv:%s: no answer of a name server within %.3g s", name,
+			   timeout_s);
+		gp_client_session_lose(s, GP_TIMEOUT, err->text);
+	}
+	if (s->status == GP_OK && !s->lost)
+		return GP_OK;
+	*err = s->status != GP_OK ? s->err : s->lost_err;
+	return err->code;
+}
+
 static enum gp_status dial(struct gp_client_session *s, double timeout_s, struct gp_err *err)
 {
 	s->state = GP_LINK_PREFACE;
-	return gp_tcp_connect(s->loop, gp_server_list_host(&s->servers), gp_server_list_at(&s->servers)->port,
-			      (uint64_t)(timeout_s * 1000), on_connected, s, &s->connecting, err);
+	if (gp_server_list_wants_records(&s->servers))
+		GP_TRY(ask_for_records(s, timeout_s, err));
+	const struct gp_server_place to = gp_server_list_place(&s->servers);
+	return gp_tcp_connect(s->loop, to.host, to.port, (uint64_t)(timeout_s * 1000), on_connected, s, &s->connecting,
+			      err);
 }
 
 /* The server has lost a session of which steps are committed: goes on from a checkpoint, if there is one. */
@@ -221,11 +267,6 @@ static uint64_t jittered(uint64_t ms)
 	uint16_t draw = 0;
 	gp_random_bytes(&draw, sizeof draw, &ignored);
 	return ms / 2 + ms / 2 * draw / UINT16_MAX;
-}
-
-static double seconds_since(uint64_t begin_ns)
-{
-	return (double)(gp_now_ns() - begin_ns) * 1e-9;
 }
 
 /* "server A:1", "servers A:1, B:2 and C:3" */

@@ -7,6 +7,18 @@
 #include <string.h>
 #include <strings.h>
 
+#define SRV "srv:"
+
+static void entitle(struct gp_server_list *l)
+{
+	const struct gp_server_entry *e = &l->entry[l->at];
+	if (e->srv && l->addresses > 0)
+		gp_addr_format(l->address[l->address_at].host, l->address[l->address_at].port, l->title,
+			       sizeof l->title);
+	else
+		snprintf(l->title, sizeof l->title, "%s", e->text);
+}
+
 /* Parsing. */
 
 static int find(const struct gp_server_list *l, const char *host, uint16_t port)
@@ -17,6 +29,19 @@ static int find(const struct gp_server_list *l, const char *host, uint16_t port)
 	return -1;
 }
 
+static enum gp_status read_own(struct gp_server_entry *e, struct gp_err *err)
+{
+	char probe[GP_SERVER_TEXT + 8];
+	e->srv = strncmp(e->text, SRV, strlen(SRV)) == 0;
+	if (!e->srv)
+		return gp_addr_parse(e->text, e->host, &e->port, err);
+	snprintf(probe, sizeof probe, "%s:1", e->text + strlen(SRV));
+	if (strchr(e->text + strlen(SRV), ':') || !gp_addr_is_plain(probe))
+		GP_FAIL(err, GP_USAGE, "'%s': write srv:NAME, without a port, for example srv:gpsplit.example",
+			e->text);
+	return gp_addr_parse(probe, e->host, &e->port, err);
+}
+
 static enum gp_status add_own(struct gp_server_list *l, const char *text, size_t len, struct gp_err *err)
 {
 	struct gp_server_entry e = {.told = false};
@@ -25,7 +50,7 @@ static enum gp_status add_own(struct gp_server_list *l, const char *text, size_t
 	if (len >= sizeof e.text)
 		GP_FAIL(err, GP_USAGE, "an address of %zu characters is too long", len);
 	snprintf(e.text, sizeof e.text, "%.*s", (int)len, text);
-	GP_TRY(gp_addr_parse(e.text, e.host, &e.port, err));
+	GP_TRY(read_own(&e, err));
 	if (find(l, e.host, e.port) >= 0)
 		GP_FAIL(err, GP_USAGE, "'%s' stands twice in the list", e.text);
 	if (l->count == GP_SERVERS_OWN)
@@ -51,6 +76,7 @@ enum gp_status gp_server_list_parse(struct gp_server_list *l, const char *text, 
 			break;
 	}
 	l->own = l->count;
+	entitle(l);
 	return GP_OK;
 }
 
@@ -72,9 +98,27 @@ const struct gp_server_entry *gp_server_list_at(const struct gp_server_list *l)
 	return &l->entry[l->at];
 }
 
-const char *gp_server_list_host(const struct gp_server_list *l)
+struct gp_server_place gp_server_list_place(const struct gp_server_list *l)
 {
-	return l->address_at >= 0 && l->address_at < l->addresses ? l->address[l->address_at] : l->entry[l->at].host;
+	struct gp_server_place p = {.port = l->entry[l->at].port};
+	if (l->address_at >= 0 && l->address_at < l->addresses)
+		return l->address[l->address_at];
+	snprintf(p.host, sizeof p.host, "%s", l->entry[l->at].host);
+	return p;
+}
+
+bool gp_server_list_wants_records(const struct gp_server_list *l)
+{
+	return l->entry[l->at].srv && l->addresses == 0;
+}
+
+void gp_server_list_looked_up(struct gp_server_list *l, const struct gp_server_place *place, int count)
+{
+	l->addresses = count < GP_SERVER_ADDRESSES ? count : GP_SERVER_ADDRESSES;
+	memcpy(l->address, place, (size_t)l->addresses * sizeof *place);
+	l->address_at = 0;
+	l->addresses_left = l->addresses - 1;
+	entitle(l);
 }
 
 /* By its name a server is reached at the first address that answers: those before it do not. */
@@ -82,7 +126,10 @@ void gp_server_list_connected(struct gp_server_list *l, char address[][GP_TCP_NU
 {
 	if (l->address_at >= 0 || addresses < 2 || addresses > GP_SERVER_ADDRESSES)
 		return;
-	memcpy(l->address, address, (size_t)addresses * sizeof l->address[0]);
+	for (int i = 0; i < addresses; i++) {
+		l->address[i].port = l->entry[l->at].port;
+		snprintf(l->address[i].host, sizeof l->address[i].host, "%s", address[i]);
+	}
 	l->addresses = addresses;
 	l->address_at = index >= 0 ? index : addresses - 1;
 	l->addresses_left = addresses - 1 - l->address_at;
@@ -94,6 +141,7 @@ static void visit(struct gp_server_list *l, int entry)
 	l->addresses = l->addresses_left = 0;
 	l->address_at = -1;
 	l->all_lack = true;
+	entitle(l);
 }
 
 /* The order of a round: the home, the user's other ones from there on, those that were named. */
@@ -190,6 +238,7 @@ uint64_t gp_server_list_next(struct gp_server_list *l, uint64_t now_ns, uint64_t
 	if (has_other_address(l)) {
 		l->addresses_left--;
 		l->address_at = (l->address_at + 1) % l->addresses;
+		entitle(l);
 		return 0;
 	}
 	const int next = find_next(l, now_ns);

@@ -23,10 +23,16 @@
 #define GP_SERVER_ADDRESSES 16  /* of one name that are told apart */
 #define GP_SERVERS_TEXT     128 /* "A:1, B:2 and 3 others" */
 
+struct gp_server_place {
+	char host[256]; /* a name or a number */
+	uint16_t port;
+};
+
 struct gp_server_entry {
 	char text[GP_SERVER_TEXT]; /* as it was written */
 	char host[256];
 	uint16_t port;
+	bool srv;               /* "srv:NAME": `host` has SRV records, which say where the servers are */
 	bool told;              /* named by a server, not by the user */
 	bool out;               /* of no use in this search, whenever it is asked */
 	bool lacks;             /* answers at all of its addresses, and has nothing of the run */
@@ -39,23 +45,27 @@ struct gp_server_list {
 	int own, count;
 	int home, at;
 	uint32_t rounds; /* of this search, that are over */
-	/* Addresses of the name of entry[at], where it has several and was looked up. `address_at`: which is asked, -1: the
-	 * first of them that answers. */
-	char address[GP_SERVER_ADDRESSES][GP_TCP_NUMERIC];
+	/* Addresses of the name of entry[at], where it has several and was looked up, or what its SRV records say. `address_at`:
+	 * which is asked, -1: the first of them that answers. */
+	struct gp_server_place address[GP_SERVER_ADDRESSES];
 	int addresses, address_at, addresses_left; /* left: to be asked before the next server is */
-	bool lacked;                               /* this try: gp_server_list_lacks */
-	bool all_lack;                             /* the tries before it at entry[at] */
+	char title[GP_SERVER_TEXT]; /* for messages: as the server was written, or where SRV records lead */
+	bool lacked;                /* this try: gp_server_list_lacks */
+	bool all_lack;              /* the tries before it at entry[at] */
 };
 
-/* "HOST:PORT[,HOST:PORT]...": GP_USAGE says what is wrong with it, with the option's name in front. */
+/* "HOST:PORT[,HOST:PORT]...", or "srv:NAME" among them: GP_USAGE says what is wrong with it, with the option's name in front. */
 enum gp_status gp_server_list_parse(struct gp_server_list *l, const char *text, struct gp_err *err);
 /* Whether it could be. */
 enum gp_status gp_server_list_check(const char *text, struct gp_err *err);
 
 /* The server that is asked now. */
 const struct gp_server_entry *gp_server_list_at(const struct gp_server_list *l);
-/* What to connect to: its host, or one address of it. */
-const char *gp_server_list_host(const struct gp_server_list *l);
+/* Where to connect to: its host, or one address of it. */
+struct gp_server_place gp_server_list_place(const struct gp_server_list *l);
+/* It has SRV records, which have to be asked for before it is known where to connect to; and what they say, in order. */
+bool gp_server_list_wants_records(const struct gp_server_list *l);
+void gp_server_list_looked_up(struct gp_server_list *l, const struct gp_server_place *place, int count);
 /* A connection was tried: the name has these addresses, and the connection is to number `at` of them, or -1. */
 void gp_server_list_connected(struct gp_server_list *l, char address[][GP_TCP_NUMERIC], int addresses, int at);
 

@@ -204,10 +204,18 @@ if command -v openssl >/dev/null; then
 	let_go
 fi
 
-# ---- one name with two addresses, of which one is full ----
+# ---- one name with two addresses, of which one is full; and one whose SRV records say where its servers are ----
 
-# The file of hosts is another one in a namespace of mounts, which only root can make.
-if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null; then
+# Trains with a file of hosts, and a name server, of the test's own: in a namespace of mounts, which only root can make.
+train_with_names() { # JSON-FILE FLAG...
+	local out=$1
+	shift
+	# shellcheck disable=SC2016 # words of the inner shell
+	unshare -m bash -c 'mount --bind "$1" /etc/hosts && mount --bind "$2" /etc/resolv.conf && shift 2 && exec "$@"' - \
+		"$work/hosts" "$work/resolv.conf" "$build/gpclient" train --json "${common[@]}" "$@" >"$out" 2>"$out.log"
+}
+
+if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null && [ -e /etc/resolv.conf ]; then
 	port=${a_at##*:}
 	"$build/gpserverd" --listen "127.0.0.2:$port" --max-sessions 1 --threads 1 --idle-timeout 10m --client-lines 0 \
 		2>"$work/two.log" &
@@ -215,19 +223,35 @@ if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null; then
 	pids+=($two_pid)
 	await said "$work/two.log" 'listening on' || fail "no second address: $(cat "$work/two.log")"
 	occupy two "127.0.0.2:$port"
-	printf '127.0.0.2 pods.example\n127.0.0.1 pods.example\n' >"$work/hosts"
+	printf '127.0.0.2 pods.example two.example\n127.0.0.1 pods.example one.example\n' >"$work/hosts"
+	echo 'nameserver 127.0.0.9' >"$work/resolv.conf"
 	status=0
-	# shellcheck disable=SC2016 # words of the inner shell
-	unshare -m bash -c 'mount --bind "$1" /etc/hosts && shift && exec "$@"' - "$work/hosts" \
-		"$build/gpclient" train --json "${common[@]}" --steps 12 --server "pods.example:$port" --reconnect-for 0 \
-		>"$work/pods.json" 2>"$work/pods.log" || status=$?
+	train_with_names "$work/pods.json" --steps 12 --server "pods.example:$port" --reconnect-for 0 || status=$?
 	equal "a name with two addresses: status" $status 0
-	[ $status -eq 0 ] || cat "$work/pods.log"
+	[ $status -eq 0 ] || cat "$work/pods.json.log"
 	equal "a name with two addresses: parameters" "$(json_get "$work/pods.json" param_sha256)" "$want"
+
+	if command -v python3 >/dev/null; then
+		# The first by priority is full, the second does not listen, the third serves.
+		python3 "$source_dir/tests/tools/name_server.py" 127.0.0.9 "$work/names" fleet.example "one.example:$port:3:0" \
+			"one.example:1:2:0" "two.example:$port:1:0" 2>"$work/names.log" &
+		pids+=($!)
+		await test -e "$work/names" || fail "no name server: $(cat "$work/names.log")"
+		status=0
+		train_with_names "$work/srv.json" --steps 12 --server srv:fleet.example --reconnect-for 0 || status=$?
+		equal "SRV records: status" $status 0
+		[ $status -eq 0 ] || cat "$work/srv.json.log"
+		equal "SRV records: parameters" "$(json_get "$work/srv.json" param_sha256)" "$want"
+		equal "SRV records: at" "$(json_get "$work/srv.json" server)" "one.example:$port"
+		status=0
+		train_with_names "$work/srv.json" --steps 2 --server srv:other.example --reconnect-for 0 || status=$?
+		equal "no SRV record: status" $status 4
+		said "$work/srv.json.log" 'srv:other.example: no SRV record' || fail "no SRV record: $(cat "$work/srv.json.log")"
+	fi
 	let_go
 	end_server two
 else
-	echo "left out: a name with two addresses needs root"
+	echo "left out: names of a test's own need root"
 fi
 end_server a
 finish

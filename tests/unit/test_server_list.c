@@ -34,7 +34,7 @@ static void a_list_is_taken_apart(void **state)
 	const struct gp_server_list one = list_of("gpu:4400"), three = list_of("a:1, [::1]:2,c.example:3");
 	assert_int_equal(one.count, 1);
 	expect_at(&one, "gpu:4400");
-	assert_string_equal(gp_server_list_host(&one), "gpu");
+	assert_string_equal(gp_server_list_place(&one).host, "gpu");
 	assert_int_equal(three.count, 3);
 	assert_string_equal(three.entry[1].host, "::1");
 	assert_int_equal(three.entry[2].port, 3);
@@ -61,6 +61,9 @@ static void what_is_wrong_with_a_list_is_said(void **state)
 		{"a:1,A:1", "'A:1' stands twice"},
 		{many, "there may be 16 servers"},
 		{long_one, "is too long"},
+		{"srv:", "write srv:NAME"},
+		{"srv:gpu:4400", "write srv:NAME, without a port"},
+		{"a:1,srv:a b", "write srv:NAME"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct gp_server_list l;
@@ -193,18 +196,18 @@ static void each_address_of_a_name_is_asked(void **state)
 {
 	(void)state;
 	struct gp_server_list l = list_of("pods:1,b:1");
-	assert_string_equal(gp_server_list_host(&l), "pods");
+	assert_string_equal(gp_server_list_place(&l).host, "pods");
 	addresses(&l, 3, 1); /* the first one did not answer */
 	assert_true(gp_server_list_has_more(&l));
 	assert_false(gp_server_list_lacks(&l));
 	assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), 0);
 	expect_at(&l, "pods:1");
-	assert_string_equal(gp_server_list_host(&l), "10.0.0.3");
+	assert_string_equal(gp_server_list_place(&l).host, "10.0.0.3");
 	addresses(&l, 1, 0); /* of the number, which changes nothing */
 	assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), 0);
 	expect_at(&l, "b:1");
 	assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), PAUSE_MS);
-	assert_string_equal(gp_server_list_host(&l), "pods"); /* looked up anew */
+	assert_string_equal(gp_server_list_place(&l).host, "pods"); /* looked up anew */
 }
 
 static void a_name_lacks_a_run_when_all_its_addresses_do(void **state)
@@ -221,6 +224,29 @@ static void a_name_lacks_a_run_when_all_its_addresses_do(void **state)
 	assert_false(gp_server_list_lacks(&l));
 }
 
+static void records_say_where_the_servers_of_a_name_are(void **state)
+{
+	(void)state;
+	const struct gp_server_place place[] = {{"gpu-1.example", 4400}, {"gpu-2.example", 4401}};
+	struct gp_server_list l = list_of("srv:gpsplit.example,b:1");
+	assert_true(gp_server_list_wants_records(&l));
+	assert_string_equal(gp_server_list_at(&l)->host, "gpsplit.example"); /* whose name a certificate has to have */
+	gp_server_list_looked_up(&l, place, 2);
+	assert_false(gp_server_list_wants_records(&l));
+	for (int i = 0; i < 2; i++) {
+		const struct gp_server_place to = gp_server_list_place(&l);
+		assert_string_equal(to.host, place[i].host);
+		assert_int_equal(to.port, place[i].port);
+		assert_string_equal(l.title, i == 0 ? "gpu-1.example:4400" : "gpu-2.example:4401");
+		addresses(&l, 2, 0); /* of that host, which the connector has tried */
+		assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), 0);
+	}
+	expect_at(&l, "b:1");
+	assert_false(gp_server_list_wants_records(&l));
+	assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), PAUSE_MS);
+	assert_true(gp_server_list_wants_records(&l)); /* they may be others by now */
+}
+
 static void a_session_returns_to_its_address_and_then_goes_round(void **state)
 {
 	(void)state;
@@ -230,7 +256,7 @@ static void a_session_returns_to_its_address_and_then_goes_round(void **state)
 	gp_server_list_search(&l, false);
 	static const char *const order[] = {"10.0.0.2", "10.0.0.3", "10.0.0.1"};
 	for (int i = 0; i < 3; i++) {
-		assert_string_equal(gp_server_list_host(&l), order[i]);
+		assert_string_equal(gp_server_list_place(&l).host, order[i]);
 		assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), i < 2 ? 0 : PAUSE_MS);
 	}
 }
@@ -304,6 +330,7 @@ int main(void)
 		cmocka_unit_test(only_when_all_lack_a_run_it_is_nowhere),
 		cmocka_unit_test(each_address_of_a_name_is_asked),
 		cmocka_unit_test(a_name_lacks_a_run_when_all_its_addresses_do),
+		cmocka_unit_test(records_say_where_the_servers_of_a_name_are),
 		cmocka_unit_test(a_session_returns_to_its_address_and_then_goes_round),
 		cmocka_unit_test(named_servers_come_behind_the_list_and_are_forgotten),
 		cmocka_unit_test(no_more_are_named_than_there_is_room_for),
