@@ -10,7 +10,7 @@
  * SIGPIPE: libuv writes without MSG_NOSIGNAL, so listening and connecting set a
  * default SIGPIPE disposition to "ignore" once per process.
  *
- * Tests: tests/unit/test_conn.c, tests/unit/test_addr.c
+ * Tests: tests/unit/test_conn.c, tests/unit/test_conn_addresses.c, tests/unit/test_addr.c
  */
 #ifndef GP_CONN_H
 #define GP_CONN_H

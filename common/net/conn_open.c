@@ -215,7 +215,7 @@ struct gp_connector {
 	struct addrinfo *list, *at;
 	struct gp_tcp_conn *conn; /* the attempt under way */
 	int pending;              /* requests and handles that still refer to this */
-	bool finished;            /* `done` ran */
+	bool finished, connected; /* `done` ran, and has a connection */
 	bool slow;                /* the attempt under way has had its share of the time */
 	uint64_t timeout_ms, end_ms; /* end_ms: by the loop's clock */
 	char where[320]; /* HOST:PORT */
@@ -249,6 +249,7 @@ static void drop_attempt(struct gp_connector *k)
 static void finish(struct gp_connector *k, struct gp_conn *conn)
 {
 	k->finished = true;
+	k->connected = conn != NULL;
 	uv_close((uv_handle_t *)&k->timer, on_timer_closed);
 	k->done(k->arg, conn, conn ? NULL : &k->err);
 }
@@ -377,7 +378,7 @@ int gp_tcp_connect_addresses(const struct gp_connector *k, char out[][GP_TCP_NUM
 	for (const struct addrinfo *a = k ? k->list : NULL; a && count < most; a = a->ai_next) {
 		if (getnameinfo(a->ai_addr, a->ai_addrlen, out[count], GP_TCP_NUMERIC, NULL, 0, NI_NUMERICHOST))
 			continue;
-		if (a == k->at)
+		if (a == k->at && k->connected)
 			*at = count;
 		count++;
 	}
