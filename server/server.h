@@ -26,7 +26,6 @@
 
 struct gp_server_settings {
 	const char *listen;    /* "ADDR:PORT" */
-	const char *advertise; /* other servers, "HOST:PORT,..."; NULL: none */
 	int listen_fd;         /* a socket that listens there already and is the server's from here on; 0: there is none */
 	const char *device;    /* or several, with commas between */
 	int64_t threads;       /* compute threads, 0 = all processors */
@@ -48,6 +47,7 @@ struct gp_server_settings {
 	int64_t state_max_client_bytes; /* of one name's; 0 = a quarter of all, or all where clients have no names */
 	int64_t state_client_runs;      /* the same of runs */
 	const char *limits;             /* file: what each name may take; NULL: there is none */
+	const char *advertise;          /* other servers, "HOST:PORT,..."; NULL: none */
 	const char *metrics;            /* "ADDR:PORT" of figures over HTTP; NULL: there are none */
 	bool insecure;
 	const char *tls_cert, *tls_key, *tls_client_ca, *tokens; /* files; NULL: without */
