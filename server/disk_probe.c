@@ -30,26 +30,28 @@ struct gp_disk_probe {
 };
 
 /* A file without a name leaves nothing behind. Where a file system has none, it must do that the folder may be written to. */
-static bool try_to_write(const char *folder)
+static bool try_to_write(const char *folder, int *code)
 {
 	static const char bytes[4096] = {1};
 	const int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL) && access(folder, W_OK) == 0;
-	const bool written = write(fd, bytes, sizeof bytes) == (ssize_t)sizeof bytes;
-	const int code = written ? 0 : errno;
+	if (fd < 0) {
+		const bool nameless = errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL;
+		const bool may = !nameless && access(folder, W_OK) == 0;
+		*code = errno;
+		return may;
+	}
+	const ssize_t n = write(fd, bytes, sizeof bytes);
+	*code = n < 0 ? errno : ENOSPC; /* where a part fits, the disk or the quota was full behind it */
 	close(fd);
-	errno = code;
-	return written;
+	return n == (ssize_t)sizeof bytes;
 }
 
 static void probe(struct gp_disk_probe *p)
 {
 	const bool before = atomic_load(&p->well);
 	atomic_store(&p->writing_ns, gp_now_ns());
-	errno = 0;
-	const bool well = try_to_write(p->folder);
-	const int code = errno;
+	int code = 0;
+	const bool well = try_to_write(p->folder, &code);
 	atomic_store(&p->writing_ns, 0);
 	atomic_store(&p->well, well);
 	if (before && !well)

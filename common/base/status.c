@@ -8,11 +8,41 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "common/base/plain_text.h"
+
+static bool is_between(const unsigned char *at, const char *first, const char *last, size_t bytes)
+{
+	return memcmp(at, first, bytes) >= 0 && memcmp(at, last, bytes) <= 0;
+}
+
+/* C0 and DEL; C1 (U+0080 to U+009F), which terminals obey, too, also as single bytes; the characters that turn the direction of
+ * what follows, so that a line reads otherwise than it is; and the separators of lines and paragraphs. */
+static bool is_control(const unsigned char *at, size_t bytes)
+{
+	switch (bytes) {
+	case 0: /* it is not UTF-8 */
+		return *at >= 0x80 && *at <= 0x9F;
+	case 1:
+		return (*at < 0x20 && *at != '\n' && *at != '\t') || *at == 0x7F;
+	case 2: /* U+061C */
+		return is_between(at, "\xC2\x80", "\xC2\x9F", 2) || memcmp(at, "\xD8\x9C", 2) == 0;
+	case 3: /* U+200E, U+200F; U+2028 to U+202E; U+2066 to U+2069 */
+		return is_between(at, "\xE2\x80\x8E", "\xE2\x80\x8F", 3) ||
+		       is_between(at, "\xE2\x80\xA8", "\xE2\x80\xAE", 3) ||
+		       is_between(at, "\xE2\x81\xA6", "\xE2\x81\xA9", 3);
+	default:
+		return false;
+	}
+}
+
 void gp_hide_control_characters(char *text)
 {
-	for (; *text; text++)
-		if (((unsigned char)*text < 0x20 && *text != '\n' && *text != '\t') || *text == 0x7f)
-			*text = '?';
+	for (char *at = text; *at;) {
+		const size_t bytes = gp_utf8_character(at), length = bytes > 0 ? bytes : 1;
+		if (is_control((const unsigned char *)at, bytes))
+			memset(at, '?', length);
+		at += length;
+	}
 }
 
 enum gp_status gp_err_set(struct gp_err *err, enum gp_status code, int os_code, const char *file, int line,

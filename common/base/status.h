@@ -47,8 +47,8 @@ struct gp_err {
 
 enum gp_status gp_err_set(struct gp_err *err, enum gp_status code, int os_code, const char *file, int line,
 			  const char *fmt, ...) __attribute__((format(printf, 6, 7)));
-/* Replaces what would move a terminal's cursor by '?'; tabs and ends of lines stay. Texts of errors and of the log hold
- * none: names in files and texts of peers are in them. */
+/* Replaces what would move a terminal's cursor or turn the direction of a line by '?', one for each byte; tabs and ends of lines
+ * stay. Texts of errors and of the log hold none: names in files and texts of peers are in them. */
 void gp_hide_control_characters(char *text);
 /* Puts "prefix: " before the text already there: adds the place ("where") on the way up. Returns err->code. */
 enum gp_status gp_err_prefix(struct gp_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

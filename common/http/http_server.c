@@ -13,6 +13,7 @@
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdarg.h>
 #include <string.h>
@@ -249,7 +250,7 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **request, en
 
 /* --- requests ---------------------------------------------------------------------------------------------------- */
 
-static void reply_text(struct gp_http_reply *out, int status, const char *text)
+void gp_http_reply_text(struct gp_http_reply *out, int status, const char *text)
 {
 	out->status = status;
 	out->type = TEXT_TYPE;
@@ -283,7 +284,7 @@ static enum MHD_Result send_reply(struct peer *p, struct MHD_Connection *c, stru
 	if (reply->length > GP_HTTP_BODIES_MOST - s->bodies_bytes) {
 		gp_free(reply->body);
 		*reply = (struct gp_http_reply){.retry_s = 1};
-		reply_text(reply, MHD_HTTP_SERVICE_UNAVAILABLE, "too many answers are being read\n");
+		gp_http_reply_text(reply, MHD_HTTP_SERVICE_UNAVAILABLE, "too many answers are being read\n");
 	}
 	struct MHD_Response *r =
 		MHD_create_response_from_buffer_with_free_callback(reply->length, reply->body, gp_free);
@@ -304,7 +305,7 @@ static enum MHD_Result send_reply(struct peer *p, struct MHD_Connection *c, stru
 static enum MHD_Result refuse(struct peer *p, struct MHD_Connection *c, int status, const char *text)
 {
 	struct gp_http_reply reply = {0};
-	reply_text(&reply, status, text);
+	gp_http_reply_text(&reply, status, text);
 	return send_reply(p, c, &reply);
 }
 
@@ -393,7 +394,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	struct gp_http_reply reply = {0};
 	s->set.answer(s->set.arg, &q, &reply);
 	if (reply.status == 0)
-		reply_text(&reply, MHD_HTTP_NOT_FOUND, "there is nothing here\n");
+		gp_http_reply_text(&reply, MHD_HTTP_NOT_FOUND, "there is nothing here\n");
 	gp_log(net, GP_LOG_DEBUG, "http: %s asks for %s: %d", address, path, reply.status);
 	return send_reply(p, c, &reply);
 }
@@ -460,20 +461,21 @@ static bool take_fresh(struct gp_http_server *s, struct pem *out)
 	return reloaded;
 }
 
+/* The old daemon goes on until there is a new one, so that there is one whatever fails. */
 static void restart(struct gp_http_server *s)
 {
 	struct pem fresh, old = s->pem;
 	if (!take_fresh(s, &fresh))
 		return;
-	if (s->daemon)
-		MHD_stop_daemon(s->daemon);
 	s->pem = fresh;
-	s->daemon = start_daemon(s);
-	if (!s->daemon) {
-		gp_log(main, GP_LOG_ERROR, "%s: the new certificate cannot be used; the old one stays", s->set.name);
+	struct MHD_Daemon *next = start_daemon(s);
+	if (next) {
+		MHD_stop_daemon(s->daemon); /* its connections are forgotten by on_connection */
+		s->daemon = next;
+	} else {
+		gp_log(main, GP_LOG_ERROR, "%s: the new certificate cannot be served; the old one stays", s->set.name);
 		s->pem = old;
 		old = fresh;
-		s->daemon = start_daemon(s);
 	}
 	free_pem(&old);
 }
@@ -481,12 +483,12 @@ static void restart(struct gp_http_server *s)
 static int poll_ms(struct gp_http_server *s)
 {
 	MHD_UNSIGNED_LONG_LONG ms;
-	return s->daemon && MHD_get_timeout(s->daemon, &ms) == MHD_YES && ms < TURN_MS ? (int)ms : TURN_MS;
+	return MHD_get_timeout(s->daemon, &ms) == MHD_YES && ms < TURN_MS ? (int)ms : TURN_MS;
 }
 
 static int epoll_of(struct gp_http_server *s)
 {
-	const union MHD_DaemonInfo *info = s->daemon ? MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+	const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD);
 	return info ? info->epoll_fd : -1;
 }
 
@@ -509,13 +511,11 @@ static void *run(void *arg)
 		poll(fds, 2, poll_ms(s));
 		if (fds[0].revents && read(s->wake_fd, &count, sizeof count) == sizeof count)
 			restart(s);
-		if (s->daemon)
-			MHD_run(s->daemon);
+		MHD_run(s->daemon);
 		end_slow(s);
 		pause_without_room(s);
 	}
-	if (s->daemon)
-		MHD_stop_daemon(s->daemon);
+	MHD_stop_daemon(s->daemon);
 	return NULL;
 }
 
@@ -561,8 +561,9 @@ static enum gp_status open_listener(struct gp_http_server *s, struct gp_err *err
 	snprintf(port, sizeof port, "%u", s->set.port);
 	gp_addr_format(s->set.host, s->set.port, at, sizeof at);
 	const int code = getaddrinfo(s->set.host, port, &hints, &found);
-	if (code != 0)
-		GP_FAIL(err, GP_USAGE, "%s %s: %s", s->set.name, at, gai_strerror(code));
+	if (code != 0) /* as of --listen */
+		GP_FAIL(err, GP_INVALID, "%s: cannot listen on %s: %s", s->set.name, at,
+			code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
 	s->listen_fd = listen_at(found);
 	const int failed = errno;
 	freeaddrinfo(found);
@@ -586,6 +587,17 @@ static enum gp_status copy_paths(struct gp_http_server *s, struct gp_err *err)
 	return GP_OK;
 }
 
+/* The program's signals are for its other threads. */
+static int start_thread(struct gp_http_server *s)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	const int code = pthread_create(&s->thread, NULL, run, s);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return code;
+}
+
 static enum gp_status start(struct gp_http_server *s, struct gp_err *err)
 {
 	GP_TRY(copy_paths(s, err));
@@ -597,9 +609,10 @@ static enum gp_status start(struct gp_http_server *s, struct gp_err *err)
 	s->daemon = start_daemon(s);
 	if (!s->daemon)
 		GP_FAIL(err, GP_IO, "%s: the HTTP server does not start (--log net=debug says more)", s->set.name);
-	if (pthread_create(&s->thread, NULL, run, s) != 0) {
+	const int code = start_thread(s);
+	if (code != 0) {
 		MHD_stop_daemon(s->daemon);
-		GP_FAIL(err, GP_IO, "%s: no thread: %s", s->set.name, strerror(errno));
+		GP_FAIL(err, GP_IO, "%s: no thread: %s", s->set.name, strerror(code));
 	}
 	return GP_OK;
 }

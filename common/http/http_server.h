@@ -39,6 +39,9 @@ struct gp_http_reply {
 	size_t length;
 };
 
+/* Plain text, for `answer`. */
+void gp_http_reply_text(struct gp_http_reply *out, int status, const char *text);
+
 struct gp_http_settings {
 	const char *host; /* a numeric address or a name such as "localhost" */
 	uint16_t port;    /* 0: a free one */

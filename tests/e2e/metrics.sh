@@ -120,6 +120,7 @@ bad() { # STATUS WORDS FLAG...
 }
 bad 2 "--metrics 0.0.0.0:0: anyone who reaches this address could read" --metrics 0.0.0.0:0
 bad 2 "--metrics: " --metrics nonsense
+bad 3 "--metrics: cannot listen on " --metrics no..name:9440 --insecure
 bad 2 "--log-format: 'xml' is none of text, json" --log-format xml
 "$source_dir/deploy/gen-test-certs.sh" "$work/certs" localhost >/dev/null 2>&1 || fail "no certificates"
 start_server --threads 1 --metrics 0.0.0.0:0 --tls-cert "$work/certs/server.pem" --tls-key "$work/certs/server.key" \
@@ -141,6 +142,25 @@ kill -HUP "$server_pid"
 await grep -q 'certificates and tokens read again' "$work/server.log" || fail "SIGHUP"
 equal "with a token that was taken out" "$(status_of metrics "${tls[@]}" -H "Authorization: Bearer $token")" 401
 equal "with the one in its place" "$(status_of metrics "${tls[@]}" -H 'Authorization: Bearer 0123456789abcdef0123')" 200
+
+# A certificate that cannot be served, here for want of descriptors, leaves the old one where it is.
+limit_descriptors() { # so that the first free number stands below the limit, for reading files, and none for serving
+	local free=0
+	while [ -e "/proc/$server_pid/fd/$free" ]; do free=$((free + 1)); done
+	prlimit --pid "$server_pid" --nofile="$((free + 1)):"
+}
+if command -v prlimit >/dev/null; then
+	before=$(prlimit --pid "$server_pid" --nofile -o SOFT --noheadings)
+	limit_descriptors
+	kill -HUP "$server_pid"
+	await grep -q 'the new certificate cannot be served; the old one stays' "$work/server.log" || fail "a certificate without descriptors"
+	prlimit --pid "$server_pid" --nofile="$before:"
+	equal "with the certificate that stayed" "$(status_of healthz "${tls[@]}")" 200
+	kill -HUP "$server_pid"
+	await_lines() { [ "$(grep -c 'certificates and tokens read again' "$work/server.log")" -ge 3 ]; }
+	await await_lines || fail "SIGHUP behind one that failed"
+	equal "with the one that is read again" "$(status_of healthz "${tls[@]}")" 200
+fi
 mapfile -t guesses < <(yes "${url}metrics" | head -400) # over one connection: a little of the limit comes back every second
 curl -s "${tls[@]}" -H 'Authorization: Bearer wrong-wrong-wrong-wrong' -w '\n%{http_code}\n' "${guesses[@]}" | grep -E '^[0-9]+$' | sort |
 	uniq -c >"$work/guesses"

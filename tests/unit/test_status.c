@@ -43,6 +43,33 @@ static void control_characters_do_not_reach_a_terminal(void **state)
 	assert_string_equal(err.text, "file J\303\266rg?: key '?]0;title?' is wrong");
 }
 
+/* C1, as characters and as bytes; marks, embeddings, overrides and isolates of direction; separators of lines. What stands
+ * next to them in Unicode stays. */
+static void controls_beyond_ascii_do_not_reach_a_terminal_either(void **state)
+{
+	static const char *const hidden[] = {"\302\200",     "\302\233",     "\302\237",     "\330\234",
+					     "\342\200\216", "\342\200\217", "\342\200\250", "\342\200\251",
+					     "\342\200\252", "\342\200\256", "\342\201\246", "\342\201\251",
+					     "\200",         "\233"};
+	static const char *const shown[] = {"\302\240",     "\330\233",     "\342\200\215", "\342\200\220",
+					    "\342\200\257", "\342\201\245", "\342\201\252", "\340\262\240",
+					    "\344",         "\360\237\230\200"};
+	char text[16], wanted[16];
+	(void)state;
+	for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
+		snprintf(text, sizeof text, "<%s>", hidden[i]);
+		snprintf(wanted, sizeof wanted, "<%.*s>", (int)strlen(hidden[i]), "???");
+		gp_hide_control_characters(text);
+		assert_string_equal(text, wanted);
+	}
+	for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+		snprintf(text, sizeof text, "<%s>", shown[i]);
+		snprintf(wanted, sizeof wanted, "<%s>", shown[i]);
+		gp_hide_control_characters(text);
+		assert_string_equal(text, wanted);
+	}
+}
+
 static void exit_statuses_follow_the_contract(void **state)
 {
 	(void)state;
@@ -60,6 +87,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(failure_is_forwarded_with_its_text_and_place),
 	        cmocka_unit_test(control_characters_do_not_reach_a_terminal),
+	        cmocka_unit_test(controls_beyond_ascii_do_not_reach_a_terminal_either),
 	        cmocka_unit_test(exit_statuses_follow_the_contract),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
