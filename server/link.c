@@ -248,7 +248,10 @@ static enum gp_status on_commit(struct gp_server_link *l, const Gpsplit__Commit 
 					 .ranks = m->n_rank,
 					 .rung = m->rung,
 					 .rungs = m->n_rung};
-	return gp_body_commit(l->session->body, &c, err);
+	GP_TRY(gp_body_commit(l->session->body, &c, err));
+	if (m->told)
+		gp_server_session_told_loss(l->session, m->told->loss);
+	return GP_OK;
 }
 
 static enum gp_status on_error(struct gp_server_link *l, const Gpsplit__Error *m, struct gp_err *err)

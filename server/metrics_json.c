@@ -93,6 +93,7 @@ static void set_sum(json_t *o, const struct gp_tally_sum *sum)
 	set_seconds(o, "codec_s", sum->codec_ns);
 	set_count(o, "retransmits", sum->tcp.retransmits);
 	set_count(o, "raw_fallbacks", sum->raw_fallbacks);
+	set_count(o, "bad_losses", sum->bad_losses);
 	set_count(o, "checkpoints", sum->checkpoints);
 	set_count(o, "checkpoint_failures", sum->checkpoint_failures);
 	set_count(o, "checkpoint_bytes", sum->checkpoint_bytes);
@@ -111,6 +112,7 @@ static json_t *seat_json(const struct gp_metrics_snapshot *all, const struct gp_
 	set_seconds(o, "age_s", s->age_ns);
 	set_count(o, "step", s->step);
 	set_real(o, "steps_per_s", s->steps_per_s);
+	set_real(o, "loss", s->loss);
 	set_real(o, "up_per_s", s->up_per_s);
 	set_real(o, "down_per_s", s->down_per_s);
 	set_count(o, "chunks_queued", (uint64_t)s->chunks_queued);

@@ -49,6 +49,7 @@ static void fill_session(struct gp_metrics_seat *out, struct gp_server_session *
 	out->age_ns = now_ns - s->began_ns;
 	out->memory_bytes = s->memory_bytes;
 	out->device_bytes = s->device_bytes;
+	out->loss = s->loss;
 	gp_server_session_rates(s, &out->steps_per_s, &out->up_per_s, &out->down_per_s);
 	if (s->body) {
 		gp_body_figures(s->body, &f);
@@ -70,7 +71,7 @@ static void fill_seat(struct gp_metrics_seat *out, const struct gp_tally_seat *s
 	memcpy(out->name, seat->name, sizeof out->name);
 	out->number = seat->number;
 	out->device = -1;
-	out->steps_per_s = out->up_per_s = out->down_per_s = NAN;
+	out->steps_per_s = out->up_per_s = out->down_per_s = out->loss = NAN;
 	snprintf(out->state, sizeof out->state, "IDLE");
 	out->sum = seat->past;
 	if (seat->session)

@@ -35,6 +35,7 @@ struct gp_metrics_seat {
 	int device; /* index; -1: none */
 	uint64_t age_ns, step;
 	double steps_per_s, up_per_s, down_per_s; /* lately; NaN: not known yet */
+	double loss;                              /* of the newest step; NaN: its client tells none */
 	int chunks_queued, compute_queued, codec_queued, disk_queued;
 	uint64_t memory_bytes, device_bytes;
 	bool has_link;

@@ -147,6 +147,8 @@ static void put_checkpoints(struct out *o, const struct gp_tally_sum *s)
 	X(codec_seconds_total, put_seconds(o, s->codec_ns), "Time used on the threads of codecs")                      \
 	X(raw_fallbacks_total, put_count(o, s->raw_fallbacks),                                                         \
 	  "Tensors that a codec here could not represent, so that they travelled raw")                                 \
+	X(bad_losses_total, put_count(o, s->bad_losses),                                                               \
+	  "Losses that clients told and that no loss can be: not finite, negative or over 1e9")                        \
 	X(checkpoints_total, put_checkpoints(o, s), "Checkpoints that were asked for, by what became of them")         \
 	X(checkpoint_bytes_total, put_count(o, s->checkpoint_bytes),                                                   \
 	  "Bytes of the tensors of checkpoints that were written")                                                     \
@@ -223,6 +225,12 @@ static void put_step_rate(struct out *o, const struct gp_metrics_seat *s)
 	put_real(o, s->steps_per_s);
 }
 
+static void put_loss(struct out *o, const struct gp_metrics_seat *s)
+{
+	if (isfinite(s->loss))
+		put_real(o, s->loss);
+}
+
 static void put_bandwidth(struct out *o, const struct gp_metrics_seat *s)
 {
 	put_real_of(o, "way", "up", s->up_per_s);
@@ -276,6 +284,7 @@ static const struct gauge_family {
 	{"gpserverd_session_age_seconds", "Time since the session began", put_age},
 	{"gpserverd_session_step", "Step that the session's run is at", put_step},
 	{"gpserverd_session_steps_per_second", "Steps a second, over the last 30 s", put_step_rate},
+	{"gpserverd_session_loss", "Loss of the newest step, where the client tells it (--share-loss)", put_loss},
 	{"gpserverd_session_bandwidth_bytes_per_second",
 	 "Bytes a second of the connection, over the last 30 s, as TCP has it", put_bandwidth},
 	{"gpserverd_session_queued", "Chunks that wait for anything but the client, and tasks that wait or run",

@@ -5,6 +5,7 @@
  */
 #include "server/session.h"
 
+#include <math.h>
 #include <openssl/sha.h>
 #include <string.h>
 
@@ -292,6 +293,7 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
 	s->id = ++srv->next_session;
 	s->began_ns = gp_now_ns();
 	gp_rate_init(&s->rate, RATE_WINDOW_S);
+	s->loss = NAN;
 	gp_rate_note(&s->rate, s->began_ns, (const uint64_t[GP_RATE_SERIES]){0});
 	s->has_run_id = run_id.len > 0;
 	if (s->has_run_id)

@@ -52,7 +52,8 @@ struct gp_server_session {
 	uint64_t parked_ns;               /* since when, while it is parked */
 	uint64_t began_ns, restored_step; /* restored_step: of the checkpoint that its body began from; 0: none */
 	struct gp_tcp_figures past_tcp;
-	struct gp_tally_sum sum;    /* what it has done, without the link that it has now: tally.h */
+	double loss;             /* that its client told of the newest step; NaN: none, or nothing that a loss can be */
+	struct gp_tally_sum sum; /* what it has done, without the link that it has now: tally.h */
 	struct gp_tally_seat *seat; /* NULL before READY */
 	enum gp_status end_reason;  /* for the count of sessions that have ended */
 	bool told_end;

@@ -55,6 +55,13 @@ void gp_server_session_sample(struct gp_server_session *s)
 	gp_rate_note(&s->rate, gp_now_ns(), value);
 }
 
+void gp_server_session_told_loss(struct gp_server_session *s, double loss)
+{
+	const bool sound = loss >= 0.0 && loss <= GP_LOSS_MOST; /* NaN is neither */
+	s->loss = sound ? loss : NAN;
+	s->sum.bad_losses += !sound;
+}
+
 void gp_server_session_keep_figures(struct gp_server_session *s, const struct gp_channel *ch)
 {
 	struct gp_tcp_figures tcp;

@@ -17,6 +17,10 @@
 const char *gp_server_session_title(const struct gp_server_session *s, char out[GP_SESSION_TITLE]);
 /* Takes a sample of its counters, for rates: now and then while it has a link. */
 void gp_server_session_sample(struct gp_server_session *s);
+/* Its client tells the loss of a step: anything that fits into a double. What no loss can be (GP_LOSS_MOST) is counted, and
+ * not shown: it would make every mean over sessions worthless. */
+#define GP_LOSS_MOST 1e9
+void gp_server_session_told_loss(struct gp_server_session *s, double loss);
 /* Its link's channel is about to go: what it has carried stays with the session. */
 void gp_server_session_keep_figures(struct gp_server_session *s, const struct gp_channel *ch);
 /* "12.3 s (4.56 s computing, 0.78 s in codecs)": since HELLO, and of that what its body used; returns `out`. */

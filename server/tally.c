@@ -21,6 +21,7 @@ void gp_tally_add(struct gp_tally_sum *a, const struct gp_tally_sum *b)
 	a->device_ns += b->device_ns;
 	a->codec_ns += b->codec_ns;
 	a->raw_fallbacks += b->raw_fallbacks;
+	a->bad_losses += b->bad_losses;
 	a->checkpoints += b->checkpoints;
 	a->checkpoint_failures += b->checkpoint_failures;
 	a->checkpoint_bytes += b->checkpoint_bytes;

@@ -32,6 +32,7 @@ struct gp_tally_sum {
 	uint64_t sessions, links, steps;
 	uint64_t device_ns, codec_ns; /* time used: on the device, and in codecs */
 	uint64_t raw_fallbacks;       /* tensors that this end could not encode, so that they travelled raw */
+	uint64_t bad_losses;          /* that clients told, and no loss can be: GP_LOSS_MOST */
 	uint64_t checkpoints, checkpoint_failures, checkpoint_bytes, checkpoint_ns;
 };
 

@@ -240,6 +240,7 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	if (t->set.privacy_every > 0)
 		GP_TRY(gp_privacy_meter_new((uint64_t)t->set.privacy_every, &t->privacy, err));
 	t->job.privacy = t->privacy;
+	t->job.shares_loss = t->set.share_loss;
 	return open_engine(t, err);
 }
 

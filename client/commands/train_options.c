@@ -266,6 +266,11 @@ static const struct gp_opt log_rows[] = {
 	 .help = "after every STEPS steps, measure how far what crosses the link in each direction, behind the codec, "
 		 "depends on the batch's inputs and on its labels (distance correlation, 0 to 1; client/PRIVACY.md), "
 		 "for --log-json and the closing lines; 0 = never"},
+	{.name = "share-loss",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(share_loss),
+	 .help = "tell the server the loss of each step, for its --metrics and live page; else it stays here, as the "
+		 "labels do that it comes from (client/PRIVACY.md)"},
 	{.name = "profile",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(job.profile),
@@ -373,6 +378,13 @@ static enum gp_status check_flags_of_files(const struct gp_opt_table *t, const s
 	return GP_OK;
 }
 
+static enum gp_status check_share_loss(const struct gp_train_settings *s, struct gp_err *err)
+{
+	if (s->share_loss && s->job.local)
+		GP_FAIL(err, GP_USAGE, "--share-loss tells a server the loss, and a local run has none: give --server");
+	return GP_OK;
+}
+
 /* What the server has of the tensors that go up is found by decoding them here. */
 static enum gp_status check_privacy(const struct gp_train_settings *s, struct gp_err *err)
 {
@@ -404,6 +416,7 @@ enum gp_status gp_train_options_parse(const struct gp_train_command *c, int argc
 	set->augment_asked = set->augment && gp_options_given(&t, r, "augment");
 	GP_TRY(check_flags_of_files(&t, set, r, err));
 	GP_TRY(check_privacy(set, err));
+	GP_TRY(check_share_loss(set, err));
 	return check_optimizer_flags(&t, set, r, err);
 }
 

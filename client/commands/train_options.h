@@ -26,6 +26,7 @@ struct gp_train_settings {
 	double beta[2]; /* what that says */
 	bool nesterov, eval, augment;
 	bool augment_asked; /* not the default, but --augment of the user */
+	bool share_loss;
 	const char *save, *log_json, *trace, *trace_steps;
 	int64_t log_histograms, trace_limit, privacy_every;
 	const char *checkpoint;

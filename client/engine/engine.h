@@ -66,6 +66,7 @@ struct gp_engine_spec {
 		*insertion; /* (optional) what gp_insert put there, for the figures; outlives the engine */
 	double connect_timeout_s, idle_timeout_s;
 	double reconnect_for_s; /* after a broken link; 0: that is the end */
+	bool shares_loss;       /* the server is told the loss of each step: --share-loss */
 	double patience_s;      /* a server that answers may do nothing for so long, whatever it says; 0: as it says */
 	const volatile sig_atomic_t *stop;         /* (optional) set: do not wait for a broken link any more */
 	const struct gp_client_security *security; /* NULL: in the clear */

@@ -231,11 +231,13 @@ static void move_on(struct split_engine *e)
 
 static enum gp_status commit(struct split_engine *e, bool checkpoint, struct gp_err *err)
 {
-	const struct gp_client_commit c = {
+	const struct gp_commit c = {
 		.step = e->step,
 		.lr = e->lr,
 		.grad_norm = e->squares ? e->grad_norm : 0.0,
 		.checkpoint = checkpoint,
+		.tells_loss = e->base.spec.shares_loss && e->result.samples > 0,
+		.loss = e->result.samples > 0 ? e->result.loss_sum / (double)e->result.samples : 0.0,
 		.rungs = e->rungs,
 		.ranks = gp_decays_ranks_at(&e->base.spec.session.decays, e->base.spec.graph, e->step + 1)};
 	GP_TRY(gp_client_session_commit(&e->session, &c, err));

@@ -488,6 +488,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .connect_timeout_s = s->connect_timeout_s,
 				      .idle_timeout_s = s->idle_timeout_s,
 				      .reconnect_for_s = s->reconnect_for_s,
+				      .shares_loss = j->shares_loss,
 				      .patience_s = j->patience_s,
 				      .stop = j->stop,
 				      .security = &j->security};

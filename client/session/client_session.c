@@ -282,16 +282,11 @@ enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *lo
 
 static enum gp_status send_commit(struct gp_client_session *s, struct gp_err *err)
 {
-	const struct gp_client_commit *c = &s->last_commit;
 	s->committed_ns = gp_now_ns();
-	return gp_client_session_check_sent(
-		s,
-		gp_control_send_commit(s->ch, c->step, c->lr, c->grad_norm, c->checkpoint, &c->ranks, &c->rungs, err),
-		err);
+	return gp_client_session_check_sent(s, gp_control_send_commit(s->ch, &s->last_commit, err), err);
 }
 
-enum gp_status gp_client_session_commit(struct gp_client_session *s, const struct gp_client_commit *c,
-					struct gp_err *err)
+enum gp_status gp_client_session_commit(struct gp_client_session *s, const struct gp_commit *c, struct gp_err *err)
 {
 	gp_require(c->step == s->steps && s->committed == s->steps);
 	s->last_commit = *c;

@@ -106,15 +106,6 @@ struct gp_client_open {
 	void *restart_arg;
 };
 
-struct gp_client_commit {
-	uint64_t step;
-	float lr;
-	double grad_norm;
-	bool checkpoint;
-	struct gp_decay_ranks ranks; /* from here on, where the step changes any */
-	struct gp_rungs rungs;       /* the same of codecs */
-};
-
 /* Links that broke one after the other, while no step was committed, no chunk of an evaluation answered, and no
  * tensor came whole of which the server keeps the place. */
 struct gp_client_standstill {
@@ -189,7 +180,7 @@ struct gp_client_session {
 	bool has_place;   /* this link goes on where both ends were */
 	struct gp_place server_place;
 	uint64_t server_has; /* by all numbers of its last place: chunks that came whole */
-	struct gp_client_commit last_commit;
+	struct gp_commit last_commit;
 	uv_timer_t timer, pause;
 	uint64_t progress_ns; /* when the server last did something, heartbeats aside */
 	uint64_t tick_ns;     /* when deadlines were last looked at */
@@ -227,8 +218,7 @@ void gp_client_session_take_failure(struct gp_client_session *s, enum gp_status 
 /* Sends COMMIT. From here on the step is done: the caller makes its own update whatever becomes of the link. The
  * server must have committed every earlier step (gp_client_session_settle). grad_norm: 0 without clip_norm.
  * `checkpoint`: this side has a checkpoint of the state after the step, and the server is to write its own. */
-enum gp_status gp_client_session_commit(struct gp_client_session *s, const struct gp_client_commit *c,
-					struct gp_err *err);
+enum gp_status gp_client_session_commit(struct gp_client_session *s, const struct gp_commit *c, struct gp_err *err);
 /* The body as it is from here on, where ranks have changed: its parameters' shapes are those that will be fetched. */
 void gp_client_session_set_body(struct gp_client_session *s, const struct gp_graph *body);
 /* Waits for every COMMITTED. */

@@ -151,20 +151,21 @@ enum gp_status gp_control_send_elsewhere(struct gp_channel *ch, enum gp_status c
 	return gp_control_send(ch, &m, err);
 }
 
-enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm, bool checkpoint,
-				      const struct gp_decay_ranks *ranks, const struct gp_rungs *rungs,
-				      struct gp_err *err)
+enum gp_status gp_control_send_commit(struct gp_channel *ch, const struct gp_commit *c, struct gp_err *err)
 {
 	Gpsplit__Commit body = GPSPLIT__COMMIT__INIT;
+	Gpsplit__Told told = GPSPLIT__TOLD__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	body.step = step;
-	body.lr = lr;
-	body.grad_norm = grad_norm;
-	body.checkpoint = checkpoint;
-	body.n_rank = (size_t)ranks->count;
-	body.rank = (uint32_t *)ranks->rank;
-	body.n_rung = (size_t)rungs->count;
-	body.rung = (uint32_t *)rungs->rung;
+	body.step = c->step;
+	body.lr = c->lr;
+	body.grad_norm = c->grad_norm;
+	body.checkpoint = c->checkpoint;
+	body.n_rank = (size_t)c->ranks.count;
+	body.rank = (uint32_t *)c->ranks.rank;
+	body.n_rung = (size_t)c->rungs.count;
+	body.rung = (uint32_t *)c->rungs.rung;
+	told.loss = c->loss;
+	body.told = c->tells_loss ? &told : NULL;
 	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
 	m.commit = &body;
 	return gp_control_send(ch, &m, err);

@@ -40,6 +40,18 @@ struct gp_committed {
 	uint64_t link_bytes, link_busy_us;
 };
 
+/* What COMMIT says. */
+struct gp_commit {
+	uint64_t step;
+	float lr;
+	double grad_norm; /* 0 without clip_norm */
+	bool checkpoint;
+	bool tells_loss;
+	double loss;                 /* where it tells it: the mean over the step's labels */
+	struct gp_decay_ranks ranks; /* from here on, where the step changes any */
+	struct gp_rungs rungs;       /* the same of codecs */
+};
+
 /* Memory for unpacked messages: a fixed block first, then heap blocks (a graph), bounded by what the message weighs. */
 struct gp_control_arena {
 	uint8_t *block; /* from the first message on */
@@ -78,9 +90,7 @@ enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code,
 enum gp_status gp_control_send_elsewhere(struct gp_channel *ch, enum gp_status code, const char *text,
 					 uint32_t retry_ms, const char *const *servers, size_t count,
 					 struct gp_err *err);
-enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm, bool checkpoint,
-				      const struct gp_decay_ranks *ranks, const struct gp_rungs *rungs,
-				      struct gp_err *err); /* grad_norm: 0 without clip_norm */
+enum gp_status gp_control_send_commit(struct gp_channel *ch, const struct gp_commit *c, struct gp_err *err);
 enum gp_status gp_control_send_grad_squares(struct gp_channel *ch, uint64_t step, const double *sum, int n,
 					    struct gp_err *err);
 enum gp_status gp_control_send_chunk_done(struct gp_channel *ch, uint64_t step, uint32_t chunk, struct gp_err *err);

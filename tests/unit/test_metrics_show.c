@@ -27,6 +27,8 @@ static struct gp_metrics_snapshot snapshot(void)
 		seats[i].session = (uint64_t)i + 1;
 		seats[i].steps_per_s = NAN;
 		seats[i].up_per_s = INFINITY;
+		seats[i].loss = i == 1 ? 0.25 : NAN;
+		seats[i].sum.bad_losses = 3;
 		seats[i].sum.steps = UINT64_C(1) << 40;
 		seats[i].sum.account.received.kind[GP_FRAME_ACT_UP].payload_bytes = 12345;
 		seats[i].tcp.valid = i % 2;
@@ -52,7 +54,7 @@ static void prometheus_text_is_strict_whatever_the_names_are(void **state)
 	char *text = gp_calloc(t.length + 1, 1);
 	memcpy(text, t.text, t.length);
 	parse_metrics(&p, text);
-	int steps = 0, rtts = 0;
+	int steps = 0, rtts = 0, losses = 0;
 	for (int i = 0; i < p.samples; i++) {
 		const struct parsed_sample *x = &p.sample[i];
 		if (strcmp(x->name, "gpserverd_session_steps_total") == 0) {
@@ -61,7 +63,12 @@ static void prometheus_text_is_strict_whatever_the_names_are(void **state)
 			steps++;
 		}
 		rtts += strcmp(x->name, "gpserverd_session_rtt_seconds") == 0 && x->value == 0.0015;
+		if (strcmp(x->name, "gpserverd_session_loss") == 0) {
+			assert_true(x->value == 0.25);
+			losses++;
+		}
 	}
+	assert_int_equal(losses, 1); /* who tells none has no sample: NaN would spoil means over sessions */
 	assert_int_equal(steps, SEATS);
 	assert_int_equal(rtts, SEATS / 2);
 	assert_int_equal(parsed_family(&p, "gpserverd_evil"), -1);
@@ -86,6 +93,9 @@ static void json_is_json_whatever_the_names_are(void **state)
 	assert_string_equal(json_string_value(json_object_get(json_array_get(list, 2), "name")), "??\"");
 	assert_true(json_is_null(json_object_get(json_array_get(list, 0), "steps_per_s")));
 	assert_true(json_is_null(json_object_get(json_array_get(list, 0), "up_per_s")));
+	assert_true(json_is_null(json_object_get(json_array_get(list, 0), "loss")));
+	assert_true(json_real_value(json_object_get(json_array_get(list, 1), "loss")) == 0.25);
+	assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 0), "bad_losses")), 3);
 	assert_int_equal(json_array_size(events), GP_EVENTS_KEPT);
 	assert_int_equal(json_integer_value(json_object_get(json_array_get(events, 0), "number")), 7);
 	assert_int_equal(json_integer_value(json_object_get(json_array_get(events, GP_EVENTS_KEPT - 1), "number")), 70);

@@ -90,6 +90,7 @@ static void the_page_has_exactly_the_examples_that_are_tested(void **state)
 		"refused-preface-http",
 		"refused-preface-version",
 		"control-commit",
+		"control-commit-told",
 		"control-grad-squares",
 		"control-commit-norm",
 		"control-commit-rank",
@@ -156,6 +157,11 @@ static void a_commit_is_packed_as_shown(void **state)
 	expect_control("control-commit", &control);
 	commit.grad_norm = 2.5;
 	expect_control("control-commit-norm", &control);
+	Gpsplit__Told told = GPSPLIT__TOLD__INIT;
+	commit.grad_norm = 0.0;
+	commit.told = &told;
+	told.loss = 2.5;
+	expect_control("control-commit-told", &control);
 }
 
 static void intervals_are_packed_as_shown(void **state)

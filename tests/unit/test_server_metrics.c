@@ -5,10 +5,13 @@
  */
 #include "tests/unit/site_rig.h"
 
+#include <sys/resource.h>
+
 #include "common/base/clock.h"
 #include "server/disk_probe.h"
 #include "server/metrics_snapshot.h"
 #include "server/metrics_http.h"
+#include "tests/unit/http_get.h"
 #include "tests/unit/metric_parser.h"
 
 /* A server, and what it told last. */
@@ -39,23 +42,9 @@ static void stop(struct told *t)
 	site_stop(&t->site);
 }
 
-/* The body of the answer; *status: of HTTP. */
 static char *fetch(const struct told *t, const char *path, int *status)
 {
-	char request[128];
-	size_t n = 0, room = 1 << 20;
-	char *text = gp_calloc(room, 1);
-	const int fd = connect_to(t->port);
-	snprintf(request, sizeof request, "GET %s HTTP/1.0\r\n\r\n", path);
-	assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL), (ssize_t)strlen(request));
-	for (ssize_t got; (got = recv(fd, text + n, room - 1 - n, 0)) > 0;)
-		n += (size_t)got;
-	close(fd);
-	assert_int_equal(sscanf(text, "HTTP/1.%*d %d", status), 1);
-	char *body = strstr(text, "\r\n\r\n");
-	assert_non_null(body);
-	memmove(text, body + 4, strlen(body + 4) + 1);
-	return text;
+	return http_get(t->port, path, status);
 }
 
 static void check_growth(const struct parsed *before, const struct parsed *now)
@@ -143,6 +132,55 @@ static void figures_of_a_name_go_on_from_one_session_to_the_next(void **state)
 	await_value(&t, "gpserverd_memory_promised_bytes", 0);
 	assert_true(parsed_value(&t.now, "gpserverd_steps_total") == 2);
 	assert_true(parsed_value(&t.now, "gpserverd_sessions_opened_total") == 3);
+	stop(&t);
+}
+
+static void put_told_commit(struct raw_peer *c, double loss)
+{
+	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
+	Gpsplit__Told told = GPSPLIT__TOLD__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	commit.lr = 0.1f;
+	commit.told = &told;
+	told.loss = loss;
+	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
+	m.commit = &commit;
+	put_control(c, &m);
+}
+
+/* What is told is anybody's word: it neither ends the session nor spoils what is shown. */
+static void a_loss_is_shown_where_its_client_tells_one_that_can_be(void **state)
+{
+	(void)state;
+	static const char *const line = "gpserverd_session_loss{name=\"token:edge-1\",seat=\"0\"}";
+	static const char *const bad = "gpserverd_session_bad_losses_total{name=\"token:edge-1\",seat=\"0\"}";
+	const double told[] = {0.0, 2.5, -1.0, NAN, INFINITY, -INFINITY, 1e300};
+	struct told t;
+	struct raw_peer c;
+	int bad_ones = 0;
+	start(&t);
+	open_session(&c, &t.site, ONE);
+	make_step(&c, &t);
+	await_value(&t, "gpserverd_session_steps_total{name=\"token:edge-1\",seat=\"0\"}", 1);
+	assert_null(parsed_find(&t.now, line)); /* it tells none */
+	client_close(&c);
+	for (int i = 0; i < (int)(sizeof told / sizeof told[0]); i++) {
+		await_value(&t, "gpserverd_sessions{state=\"linked\"}", 0);
+		open_session(&c, &t.site, ONE);
+		put_step(&c, &t.site.f);
+		get_answers(&c, 2, 0);
+		put_told_commit(&c, told[i]);
+		expect_control(&c, GPSPLIT__CONTROL__BODY_COMMITTED);
+		await_value(&t, "gpserverd_session_steps_total{name=\"token:edge-1\",seat=\"0\"}", i + 2);
+		bad_ones += i >= 2;
+		await_value(&t, bad, bad_ones);
+		if (i < 2)
+			assert_true(parsed_value(&t.now, line) == told[i]);
+		else
+			assert_null(parsed_find(&t.now, line));
+		client_close(&c);
+	}
+	assert_true(parsed_value(&t.now, "gpserverd_bad_losses_total") == bad_ones);
 	stop(&t);
 }
 
@@ -288,6 +326,39 @@ static void a_folder_that_cannot_be_written_to_is_noticed(void **state)
 	gp_disk_probe_free(p);
 }
 
+/* A disk that takes a part of what is written says nothing of why; here a limit of the process does that. */
+static void a_disk_that_takes_a_part_is_full(void **state)
+{
+	(void)state;
+	struct gp_disk_probe *p;
+	struct gp_err err;
+	struct rlimit before, little;
+	char folder[] = "/tmp/gp_probe_XXXXXX", text[512] = "";
+	int ends[2];
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(pipe(ends), 0);
+	const int kept = dup(STDERR_FILENO);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	little = (struct rlimit){.rlim_cur = 100, .rlim_max = before.rlim_max};
+	assert_true(dup2(ends[1], STDERR_FILENO) >= 0);
+	setrlimit(RLIMIT_FSIZE, &little);
+	const enum gp_status status = gp_disk_probe_new(folder, &p, &err);
+	while (status == GP_OK && gp_disk_probe_is_well(p, gp_now_ns()))
+		usleep(1000);
+	const ssize_t n = status == GP_OK ? read(ends[0], text, sizeof text - 1) : 0;
+	setrlimit(RLIMIT_FSIZE, &before);
+	dup2(kept, STDERR_FILENO);
+	close(kept);
+	close(ends[0]);
+	close(ends[1]);
+	assert_int_equal(status, GP_OK);
+	assert_true(n > 0);
+	if (!strstr(text, "cannot be written to: No space left on device"))
+		fail_msg("%s", text);
+	gp_disk_probe_free(p);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 static void other_addresses_want_what_clients_have_to_show(void **state)
 {
 	(void)state;
@@ -329,12 +400,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(figures_of_a_name_go_on_from_one_session_to_the_next),
+		cmocka_unit_test(a_loss_is_shown_where_its_client_tells_one_that_can_be),
 		cmocka_unit_test(who_is_refused_counts_by_reason_and_who_leaves_apart),
 		cmocka_unit_test(seats_that_nobody_has_are_forgotten_beyond_a_number),
 		cmocka_unit_test(paths_beside_the_figures_say_whether_the_server_is_well),
 		cmocka_unit_test(a_server_that_is_to_stop_is_not_ready_at_once),
 		cmocka_unit_test(a_snapshot_tells_whether_the_loop_lives_and_why_the_server_takes_no_sessions),
 		cmocka_unit_test(a_folder_that_cannot_be_written_to_is_noticed),
+		cmocka_unit_test(a_disk_that_takes_a_part_is_full),
 		cmocka_unit_test(other_addresses_want_what_clients_have_to_show),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
