@@ -13,7 +13,7 @@
 #include <uv.h>
 
 #include "common/base/log.h"
-#include "server/visitors.h"
+#include "common/net/visitors.h"
 
 /* Whom a line is about: a name that was proved, else an address. */
 struct gp_client_tag {

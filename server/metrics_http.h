@@ -8,9 +8,8 @@
  *     /healthz   200 while the loop thread lives, else 503
  *     /readyz    200 while the server takes sessions, else 503
  *
- * On loopback everybody on this machine may read them. At any other address there is TLS with the server's certificate,
- * and /metrics and /sessions want what its clients have to show: a token, as "Authorization: Bearer TOKEN", a client
- * certificate, or both. The page itself and the two words about health have nothing of anybody in them.
+ * Who may read them is settled in common/http/metrics_site.h: /metrics and /sessions have names and figures of clients, and want
+ * what these have to show; the page itself and the two words about health have nothing of anybody in them.
  *
  * Threads: loop thread; what answers is a thread of its own, which has snapshots (metrics_snapshot.h), the contents of
  * files, and nothing else. Test: tests/e2e/metrics.sh, tests/unit/test_server_metrics.c
@@ -18,7 +17,7 @@
 #ifndef GP_METRICS_HTTP_H
 #define GP_METRICS_HTTP_H
 
-#include "common/base/status.h"
+#include "common/http/metrics_site.h"
 
 struct gp_metrics;
 struct gp_metrics_http;
@@ -32,7 +31,7 @@ enum gp_status gp_metrics_http_start(struct gp_metrics *m, const struct gp_serve
 /* Reads certificates and tokens again; on failure the old ones stay. NULL is fine. */
 enum gp_status gp_metrics_http_reload(struct gp_metrics_http *h, struct gp_err *err);
 /* "http://127.0.0.1:9440/"; returns `out`. */
-const char *gp_metrics_http_url(const struct gp_metrics_http *h, char out[320]);
+const char *gp_metrics_http_url(const struct gp_metrics_http *h, char out[GP_METRICS_SITE_URL]);
 void gp_metrics_http_stop(struct gp_metrics_http *h); /* NULL is fine */
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prometheus' text format (common/http/metric_text.h), read by a reader that was written apart from it.
+ * Prometheus' text format (common/metrics/metric_text.h), read by a reader that was written apart from it.
  */
 #include "tests/unit/metric_parser.h"
 
-#include "common/http/metric_text.h"
+#include "common/metrics/metric_row.h"
 
 static char *finished(struct gp_metric_text *t)
 {
@@ -38,6 +38,24 @@ static void families_and_samples_are_written_as_the_format_says(void **state)
 				  "gp_rate{name=\"edge\"} NaN\ngp_rate{name=\"edge\",seat=\"0\"} -Inf\n"
 				  "# HELP gp_seconds_total Time\n# TYPE gp_seconds_total counter\n"
 				  "gp_seconds_total 12.000000034\n");
+	gp_free(text);
+}
+
+static void a_row_gives_its_labels_to_all_its_samples_and_leaves_out_what_is_not_known(void **state)
+{
+	(void)state;
+	struct gp_metric_text t = {0};
+	const struct gp_metric_row row = {.text = &t, .label = {{"name", "edge"}}, .labels = 1};
+	gp_metric_family(&t, "gp_rate", GP_METRIC_GAUGE, "Rates");
+	gp_row_real(&row, NAN);
+	gp_row_real_of(&row, "way", "up", 0.5);
+	gp_row_real_of(&row, "way", "down", INFINITY);
+	gp_row_count_of(&row, "way", "none", 3);
+	gp_row_seconds(&row, 1500000000);
+	char *text = finished(&t);
+	assert_string_equal(text, "# HELP gp_rate Rates\n# TYPE gp_rate gauge\n"
+				  "gp_rate{name=\"edge\",way=\"up\"} 0.5\ngp_rate{name=\"edge\",way=\"none\"} 3\n"
+				  "gp_rate{name=\"edge\"} 1.500000000\n");
 	gp_free(text);
 }
 
@@ -102,6 +120,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(families_and_samples_are_written_as_the_format_says),
+		cmocka_unit_test(a_row_gives_its_labels_to_all_its_samples_and_leaves_out_what_is_not_known),
 		cmocka_unit_test(labels_hold_anything_and_come_back_as_they_were),
 		cmocka_unit_test(bytes_that_are_not_utf8_become_question_marks),
 		cmocka_unit_test(a_text_that_grows_too_long_takes_nothing_more),

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "common/http/metric_text.h"
+#include "common/metrics/metric_text.h"
 #include "server/metrics_show.h"
 
 static const char *const hostile[] = {"token:\"} 1\ngpserverd_evil 2", "cert:uri:\\", "\xFF\xC3\"", "</script><b>",

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/visitors.h"
+#include "common/net/visitors.h"
 
 #define SECOND UINT64_C(1000000000)
 #define START  (1000 * SECOND)

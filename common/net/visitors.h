@@ -11,7 +11,7 @@
  * for a minute, and has its whole budget again anyway; until then the table grows, as there are only as
  * many names as the operator has given out. Here is no clock: who asks says what time it is.
  *
- * Threads: loop thread. Test: tests/unit/test_visitors.c
+ * Threads: one at a time. Test: tests/unit/test_visitors.c
  */
 #ifndef GP_VISITORS_H
 #define GP_VISITORS_H

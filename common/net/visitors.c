@@ -4,7 +4,7 @@
  * microseconds where a handshake costs hundreds, and there is nothing in it that
  * an attacker could make slow. Test: tests/unit/test_visitors.c
  */
-#include "server/visitors.h"
+#include "common/net/visitors.h"
 
 #include <arpa/inet.h>
 #include <openssl/sha.h>

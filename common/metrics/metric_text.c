@@ -2,7 +2,7 @@
  *
  * See metric_text.h. Test: tests/unit/test_metric_text.c
  */
-#include "common/http/metric_text.h"
+#include "common/metrics/metric_text.h"
 
 #include <inttypes.h>
 #include <math.h>
