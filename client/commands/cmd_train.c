@@ -17,6 +17,7 @@
 #include "client/job/job_insert.h"
 #include "client/job/job_precision.h"
 #include "client/log/run_log.h"
+#include "client/monitor/run_monitor.h"
 #include "client/job/run_spec.h"
 #include "client/train/run_state.h"
 #include "client/weights/save_weights.h"
@@ -37,6 +38,7 @@ struct training {
 	struct gp_json_log *log;
 	struct gp_trace *trace;           /* NULL without --trace */
 	struct gp_privacy_meter *privacy; /* NULL without --privacy-every */
+	struct gp_run_monitor *monitor;   /* NULL without --metrics */
 	struct gp_run_spec run_spec;
 	struct gp_saved_model description; /* of the trained weights, for --save and checkpoints */
 	struct gp_saved_pairs described;   /* the same, as metadata */
@@ -214,6 +216,23 @@ static enum gp_status open_engine(struct training *t, struct gp_err *err)
 	return gp_run_spec_set(&t->run_spec, "client-precision", client, err);
 }
 
+/* Before anything that takes long: whoever starts many trainings learns at once that a port is taken. */
+static enum gp_status open_monitor(struct training *t, struct gp_err *err)
+{
+	char url[GP_METRICS_SITE_URL];
+	if (!t->set.metrics.address)
+		return GP_OK;
+	GP_TRY(gp_run_monitor_new(&t->set.metrics, &t->monitor, err));
+	t->job.monitor = t->monitor;
+	fprintf(stderr, "figures are at %smetrics (--metrics)\n", gp_run_monitor_url(t->monitor, url));
+	return GP_OK;
+}
+
+static uint64_t epochs_of(const struct training *t)
+{
+	return (t->total_steps + t->steps_per_epoch - 1) / t->steps_per_epoch;
+}
+
 /* Everything that can be wrong on this side is found before the server is asked for anything. */
 static enum gp_status prepare(struct training *t, struct gp_err *err)
 {
@@ -221,7 +240,9 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	GP_TRY(gp_job_begin(&t->job, &t->set.job, err));
 	GP_TRY(check_files(&t->set, err));
 	GP_TRY(check_save(t->set.save, err));
+	GP_TRY(open_monitor(t, err));
 	GP_TRY(open_data(t, err));
+	gp_run_monitor_plan(t->monitor, t->total_steps, epochs_of(t), !t->set.job.local);
 	GP_TRY(gp_job_build(&t->job, t->train_data, err));
 	GP_TRY(gp_job_start_insertions(&t->job, t->train_data, err));
 	if (t->val)
@@ -241,6 +262,7 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 		GP_TRY(gp_privacy_meter_new((uint64_t)t->set.privacy_every, &t->privacy, err));
 	t->job.privacy = t->privacy;
 	t->job.shares_loss = t->set.share_loss;
+	gp_run_monitor_stage(t->monitor, GP_RUN_OPENS);
 	return open_engine(t, err);
 }
 
@@ -347,6 +369,7 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 				       .histograms_every = (uint64_t)t->set.log_histograms,
 				       .weights = t->weights,
 				       .run = t->run,
+				       .monitor = t->monitor,
 				       .left_out = t->left_out.samples,
 				       .progress = t->set.job.progress,
 				       .stop = &gp_stop_signal};
@@ -380,6 +403,7 @@ static enum gp_status clean_up(struct training *t, enum gp_status status, struct
 {
 	gp_weights_free(t->weights);
 	gp_job_deinit(&t->job);
+	gp_run_monitor_free(t->monitor);
 	gp_metrics_deinit(&t->metrics);
 	gp_run_state_close(t->run);
 	gp_run_spec_deinit(&t->run_spec);

@@ -279,6 +279,36 @@ static const struct gp_opt log_rows[] = {
 
 const struct gp_opt_rows gp_train_log_rows = GP_OPT_ROWS(log_rows);
 
+static const struct gp_opt metrics_rows[] = {
+	{.name = "metrics",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(metrics.address),
+	 .value = "ADDR:PORT",
+	 .group = "Figures over HTTP",
+	 .help = "serve figures of this training there: /metrics for Prometheus, /healthz; loopback, or with a "
+		 "certificate and tokens; port 0: a free one, which is told"},
+	{.name = "metrics-cert",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(metrics.cert),
+	 .value = "FILE",
+	 .help = "certificate for --metrics at an address that is not loopback (PEM)"},
+	{.name = "metrics-key",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(metrics.key),
+	 .value = "FILE",
+	 .help = "its key (PEM, no passphrase)"},
+	{.name = "metrics-tokens",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(metrics.tokens),
+	 .value = "FILE",
+	 .help = "tokens of those who may read --metrics there, a name and a token a line, as the server's --tokens"},
+	{.name = "metrics-client-ca",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(metrics.ca),
+	 .value = "FILE",
+	 .help = "those who read --metrics there must have a certificate of this CA (PEM)"},
+};
+
 static enum gp_status parse_betas(struct gp_train_settings *set, struct gp_err *err)
 {
 	const struct gp_value_form form = {.type = GP_VALUE_REAL, .min = 0, .max = 1, .below_max = true};
@@ -317,12 +347,13 @@ static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, struct
 static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
 {
 	const struct gp_opt_rows parts[] = {
-		gp_job_where_rows,      gp_job_security_rows,    gp_job_model_rows,
-		gp_job_freeze_rows,     gp_job_skip_rows,        GP_OPT_ROWS(data_rows),
-		GP_OPT_ROWS(norm_rows), gp_job_recalibrate_rows, gp_job_batch_rows,
-		gp_job_memory_rows,     gp_train_rows,           gp_job_codec_rows,
-		gp_job_grad_rows,       gp_job_insert_rows,      GP_OPT_ROWS(checkpoint_rows),
-		gp_job_output_rows,     gp_job_progress_rows,    gp_train_log_rows};
+		gp_job_where_rows,        gp_job_security_rows,    gp_job_model_rows,
+		gp_job_freeze_rows,       gp_job_skip_rows,        GP_OPT_ROWS(data_rows),
+		GP_OPT_ROWS(norm_rows),   gp_job_recalibrate_rows, gp_job_batch_rows,
+		gp_job_memory_rows,       gp_train_rows,           gp_job_codec_rows,
+		gp_job_grad_rows,         gp_job_insert_rows,      GP_OPT_ROWS(checkpoint_rows),
+		gp_job_output_rows,       gp_job_progress_rows,    gp_train_log_rows,
+		GP_OPT_ROWS(metrics_rows)};
 	struct gp_opt_table t = {.command = "gpclient train"};
 	t.opt = rows;
 	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
@@ -378,6 +409,19 @@ static enum gp_status check_flags_of_files(const struct gp_opt_table *t, const s
 	return GP_OK;
 }
 
+static enum gp_status check_metrics(const struct gp_opt_table *t, struct gp_train_settings *s,
+				    const struct gp_options_result *r, struct gp_err *err)
+{
+	static const char *const files[] = {"metrics-cert", "metrics-key", "metrics-tokens", "metrics-client-ca"};
+	for (size_t i = 0; i < sizeof files / sizeof files[0] && !s->metrics.address; i++)
+		if (gp_options_given(t, r, files[i]))
+			GP_FAIL(err, GP_USAGE, "--%s needs --metrics ADDR:PORT", files[i]);
+	s->metrics.tls_options = "--metrics-cert and --metrics-key";
+	s->metrics.proof_options = "--metrics-tokens or --metrics-client-ca";
+	s->metrics.what = "figures of this training";
+	return s->metrics.address ? gp_metrics_site_check(&s->metrics, err) : GP_OK;
+}
+
 static enum gp_status check_share_loss(const struct gp_train_settings *s, struct gp_err *err)
 {
 	if (s->share_loss && s->job.local)
@@ -417,6 +461,7 @@ enum gp_status gp_train_options_parse(const struct gp_train_command *c, int argc
 	GP_TRY(check_flags_of_files(&t, set, r, err));
 	GP_TRY(check_privacy(set, err));
 	GP_TRY(check_share_loss(set, err));
+	GP_TRY(check_metrics(&t, set, r, err));
 	return check_optimizer_flags(&t, set, r, err);
 }
 

@@ -15,6 +15,7 @@
 #include "client/job/job.h"
 #include "client/job/run_spec.h"
 #include "client/train/run_state.h"
+#include "common/http/metrics_site.h"
 
 struct gp_train_settings {
 	struct gp_job_settings job; /* first: the shared rows know its offsets */
@@ -27,6 +28,7 @@ struct gp_train_settings {
 	bool nesterov, eval, augment;
 	bool augment_asked; /* not the default, but --augment of the user */
 	bool share_loss;
+	struct gp_metrics_site_settings metrics; /* --metrics and its files; without an address there is none */
 	const char *save, *log_json, *trace, *trace_steps;
 	int64_t log_histograms, trace_limit, privacy_every;
 	const char *checkpoint;

@@ -28,6 +28,7 @@
 
 struct gp_client_security;
 struct gp_insertion;
+struct gp_run_monitor;
 struct gp_run_state;
 struct gp_flows;
 struct gp_metrics;
@@ -53,6 +54,7 @@ struct gp_engine_spec {
 	const struct gp_weights *init;    /* NULL: drawn from seed */
 	struct gp_trace *trace;           /* (optional) of a training: outlives the engine */
 	struct gp_privacy_meter *privacy; /* (optional) of a training over a link: outlives the engine */
+	struct gp_run_monitor *monitor;   /* (optional) is told how the link is; outlives the engine */
 	struct gp_run_state *run; /* (optional) checkpoints: written as they fall due, and where the run goes on */
 	/* split only; texts and tables must outlive the engine */
 	const char *server; /* "HOST:PORT" */

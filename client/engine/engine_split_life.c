@@ -407,6 +407,7 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 					  .stop = spec->stop,
 					  .security = spec->security,
 					  .run = spec->run,
+					  .monitor = spec->monitor,
 					  .timeline = e->base.timeline,
 					  .traces = spec->trace != NULL,
 					  .restart = spec->run ? gp_split_restart : NULL,

@@ -480,6 +480,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .init = j->init,
 				      .run = run,
 				      .trace = j->trace,
+				      .monitor = j->monitor,
 				      .privacy = j->privacy,
 				      .server = s->server,
 				      .cut = j->cut,

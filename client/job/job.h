@@ -111,6 +111,7 @@ struct gp_job {
 	struct gp_client_security security;
 	struct gp_trace *trace;            /* (optional, before gp_job_open_engine) of a training: outlives the job */
 	struct gp_privacy_meter *privacy;  /* (optional, before gp_job_open_engine) of a training: outlives the job */
+	struct gp_run_monitor *monitor;    /* (optional, before gp_job_open_engine) of a training: outlives the job */
 	bool shares_loss;                  /* (before gp_job_open_engine) as in struct gp_engine_spec */
 	const volatile sig_atomic_t *stop; /* (optional, before gp_job_open_engine) set by a signal */
 	double patience_s;                 /* (optional, before gp_job_open_engine) as in struct gp_engine_spec */

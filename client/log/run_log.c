@@ -13,7 +13,7 @@
 #define LEFT_OUT         "(left out)"
 #define RUN_DIGITS_SHOWN 8 /* all of them would open the run's checkpoints */
 
-static const char *const secret[] = {"--token-file", "--tls-key"};
+static const char *const secret[] = {"--token-file", "--tls-key", "--metrics-key", "--metrics-tokens"};
 
 /* Returns where the value of `arg` begins that is not to be shown: behind its "=", or at its end where the next argument is
  * the value. NULL: there is none. */

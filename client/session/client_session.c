@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/job/security.h"
+#include "client/monitor/run_monitor.h"
 #include "client/trace/timeline.h"
 #include "common/wire/graph_msg.h"
 #include "common/base/log.h"
@@ -49,6 +50,15 @@ static void check_stop(struct gp_client_session *s)
 	gp_client_session_fail(s, GP_CANCELED, text);
 }
 
+static void tell_monitor(const struct gp_client_session *s)
+{
+	if (!s->open->monitor)
+		return;
+	struct gp_run_link link = {.reconnects = s->reconnects, .window = s->window, .linked = s->linked};
+	gp_client_session_figures(s, &link.account, &link.tcp, &link.rtt_us);
+	gp_run_monitor_link(s->open->monitor, &link);
+}
+
 /* PROTOCOL.md section 5.4: only while somebody waits for the server. A process that was stopped blames nobody for it. */
 static void check_deadline(uv_timer_t *timer)
 {
@@ -58,6 +68,7 @@ static void check_deadline(uv_timer_t *timer)
 	if (now - s->tick_ns > 2 * DEADLINE_TICK_MS * 1000000ull)
 		s->progress_ns = now;
 	s->tick_ns = now;
+	tell_monitor(s);
 	check_stop(s);
 	if (!s->waiting || (double)(now - s->progress_ns) * 1e-9 < s->patience_s)
 		return;

@@ -37,6 +37,7 @@
 
 struct gp_client_session;
 struct gp_client_security;
+struct gp_run_monitor;
 struct gp_run_state;
 struct gp_timeline;
 
@@ -94,6 +95,7 @@ struct gp_client_open {
 	const volatile sig_atomic_t *stop;         /* (optional) set: reconnecting ends, soon, in GP_CANCELED */
 	const struct gp_client_security *security; /* NULL: in the clear, without a token */
 	struct gp_run_state *run;                  /* (optional) checkpoints that this side has; with it, `restart` */
+	struct gp_run_monitor *monitor;            /* (optional) is told how the link is, also while it is away */
 	/* (optional) Gets what the server tells of when it did what, which OPEN asks for. `traces`: for a --trace. */
 	struct gp_timeline *timeline;
 	bool traces;

@@ -10,6 +10,7 @@
 
 #include "client/codecs/codec_events.h"
 #include "client/log/figures.h"
+#include "client/monitor/run_monitor.h"
 #include "client/train/run_state.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -276,6 +277,41 @@ static void tell_codecs(struct run *r)
 	}
 }
 
+static uint64_t raw_fallbacks(const struct gp_engine_figures *f)
+{
+	uint64_t sum = 0;
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		sum += f->codec[d].raw_fallbacks;
+	return sum;
+}
+
+/* For --metrics. */
+static void tell_monitor(const struct run *r, const struct gp_step_result *result, float lr, double seconds,
+			 const struct gp_engine_figures *now)
+{
+	if (!r->spec->monitor)
+		return;
+	const struct gp_run_checkpoints c = gp_run_state_checkpoints(r->spec->run);
+	const struct gp_run_step step = {.step = r->step,
+					 .epoch = epoch_of(r),
+					 .loss = mean(result->loss_sum, result->samples),
+					 .acc = accuracy(r, result),
+					 .epoch_loss = mean(r->epoch.loss_sum, r->epoch.samples),
+					 .epoch_acc = accuracy(r, &r->epoch),
+					 .lr = (double)lr,
+					 .grad_norm = result->grad_norm,
+					 .seconds = seconds,
+					 .bound_by = r->report->bound_by,
+					 .compute_ns = now->compute_ns,
+					 .memory_bytes = now->memory_bytes,
+					 .server_memory_bytes = now->server_memory_bytes,
+					 .server_device_bytes = now->server_device_bytes,
+					 .raw_fallbacks = raw_fallbacks(now),
+					 .checkpoints = c.written,
+					 .checkpoint_failures = c.failed};
+	gp_run_monitor_step(r->spec->monitor, &step);
+}
+
 /* Steps. */
 
 /* As PyTorch (error_if_nonfinite=False) we go on; but a user should learn where the NaN in the parameters came from. */
@@ -427,6 +463,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	gp_account_subtract(&delta, &r->before.account);
 	gp_account_add(&r->report->train_account, &delta);
 	show_progress(r, &now, seconds);
+	tell_monitor(r, &result, lr, seconds, &now);
 	log_step(r, &result, lr, seconds, &bound, &now);
 	log_timeline(r, false);
 	log_values(r);
@@ -450,6 +487,7 @@ static enum gp_status evaluate(struct run *r, struct gp_step_result *sum, struct
 		GP_TRY(spec->engine->ops->evaluate(spec->engine, spec->val, left < GP_EVAL_SLICE ? left : GP_EVAL_SLICE,
 						   &part, err));
 		add_result(sum, &part);
+		gp_run_monitor_beat(spec->monitor);
 	}
 	return GP_OK;
 }
@@ -491,6 +529,7 @@ static enum gp_status run_eval(struct run *r, struct gp_err *err)
 	gp_timeline_note_times(spec->engine->timeline, GP_AT_VALIDATION, last_chunk_of(r), begin, begin + took);
 	r->eval_ns += took;
 	spec->engine->ops->figures(spec->engine, &r->before);
+	gp_run_monitor_evaluated(spec->monitor, r->report->val.loss, r->report->val.acc, (double)took * 1e-9);
 	note_eval(r, (double)took * 1e-9);
 	log_eval(r, (double)took * 1e-9);
 	return GP_OK;
@@ -527,8 +566,10 @@ static enum gp_status end_epoch(struct run *r, struct gp_err *err)
 {
 	if (r->step == 0 || (r->step % r->spec->steps_per_epoch != 0 && r->step != r->spec->total_steps))
 		return GP_OK;
+	gp_run_monitor_stage(r->spec->monitor, GP_RUN_EVALUATES);
 	GP_TRY(recalibrate(r, err));
 	GP_TRY(run_eval(r, err));
+	gp_run_monitor_stage(r->spec->monitor, GP_RUN_TRAINS);
 	r->epoch = (struct gp_step_result){0};
 	return GP_OK;
 }
@@ -537,6 +578,7 @@ static enum gp_status end_epoch(struct run *r, struct gp_err *err)
 static enum gp_status run_all(struct run *r, struct gp_err *err)
 {
 	GP_TRY(begin(r, err));
+	gp_run_monitor_stage(r->spec->monitor, GP_RUN_TRAINS);
 	GP_TRY(end_epoch(r, err));
 	while (goes_on(r)) {
 		GP_TRY(run_step(r, err));
@@ -566,6 +608,7 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 	struct gp_engine *e = r->spec->engine;
 	struct gp_train_report *report = r->report;
 	const uint64_t remembered = remembered_steps(r->spec->total_steps);
+	gp_run_monitor_stage(r->spec->monitor, GP_RUN_ENDS);
 	report->steps = r->step;
 	report->steps_here = r->here;
 	report->stopped = stop_asked(r) && (r->step < r->spec->total_steps || r->eval_cut);

@@ -29,13 +29,14 @@ struct gp_trainer_spec {
 	uint64_t total_steps;
 	uint32_t steps_per_epoch, val_batches;
 	uint32_t recalibrate; /* batches from which running statistics are taken anew before an evaluation; 0: none */
-	struct gp_metrics *metrics; /* (optional) of `val`, for correlations */
-	bool tells_matthews;        /* people are told that of classes, too; JSON has it in any case */
-	struct gp_json_log *log;    /* NULL: none */
-	uint64_t histograms_every;  /* steps, into the log; 0: none */
-	struct gp_weights *weights; /* gets the trained parameters */
-	struct gp_run_state *run;   /* (optional) as the engine has it */
-	uint32_t left_out;          /* samples that --skip-bad left out: for the report */
+	struct gp_metrics *metrics;     /* (optional) of `val`, for correlations */
+	bool tells_matthews;            /* people are told that of classes, too; JSON has it in any case */
+	struct gp_json_log *log;        /* NULL: none */
+	uint64_t histograms_every;      /* steps, into the log; 0: none */
+	struct gp_weights *weights;     /* gets the trained parameters */
+	struct gp_run_state *run;       /* (optional) as the engine has it */
+	struct gp_run_monitor *monitor; /* (optional) is told what is done */
+	uint32_t left_out;              /* samples that --skip-bad left out: for the report */
 	bool progress;
 	const volatile sig_atomic_t *stop; /* set by a signal: finish the step, then report */
 };
