@@ -7,7 +7,7 @@ set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 . deploy/deps.sh
 
-out=build/packages build=build/package try=no cuda=auto root=''
+out=build/packages build=build/package try=no cuda=auto root='' service=''
 
 usage() {
 	cat <<-END
@@ -64,35 +64,95 @@ has() { # WHAT COMMAND...
 	echo "ok: $1"
 }
 
-# The packages again, as of a later version.
-make_later() {
+apt_does() { # WHAT COMMAND
+	inside sh -c "$2" >"$root.log" 2>&1 || fail 1 "$1 failed: $(tail -20 "$root.log")"
+}
+
+# A package again, as of a later version, into the root's folder "later".
+make_later() { # NAME
 	local folder=$root/later
-	mkdir -p "$folder"
-	dpkg-deb -R "$out"/gpsplit-server_*.deb "$folder/tree" && sed -i 's/^Version: .*/&+later/' "$folder/tree/DEBIAN/control" &&
-		dpkg-deb --root-owner-group -b "$folder/tree" "$folder/server.deb" >/dev/null
+	mkdir -p "$folder" && rm -rf "$folder/tree" && dpkg-deb -R "$out/$1"_*.deb "$folder/tree" &&
+		sed -i 's/^Version: .*/&+later/; s/\(gpsplit-[a-z]* (= [^)]*\))/\1+later)/' "$folder/tree/DEBIAN/control" &&
+		dpkg-deb --root-owner-group -b "$folder/tree" "$folder/$1.deb" >/dev/null
+}
+
+# The root's Debian, with the sources of packages and the proxies that apt has here.
+make_root() {
+	root=$(mktemp -d)
+	trap '[ -z "$service" ] || kill "$service"; rm -rf "$root" "$root.log" "$root.apt"' EXIT
+	apt-config dump Acquire >"$root.apt"
+	mmdebstrap --mode=root --variant=apt --aptopt="$root.apt" bookworm "$root" >/dev/null 2>"$root.log" ||
+		fail 1 "mmdebstrap failed: $(cat "$root.log")"
+}
+
+# There is no systemd in the root: what the unit would run is run as it says, as its user, at a free port.
+start_service() {
+	local command
+	command=$(sed -n 's/^ExecStart=//p' "$root/lib/systemd/system/gpserverd.service")
+	[ -n "$command" ] || fail 1 "the unit has no ExecStart"
+	inside install -d -o gpsplit -g gpsplit -m 700 /var/lib/gpsplit /run/gpsplit
+	rm -f "$root/run/gpsplit/port"
+	# shellcheck disable=SC2086 # a command and its words
+	chroot "$root" setpriv --reuid gpsplit --regid gpsplit --init-groups --no-new-privs $command --listen 127.0.0.1:0 \
+		--port-file /run/gpsplit/port 2>"$root/run/service.log" &
+	service=$!
+	for _ in $(seq 600); do
+		[ -s "$root/run/gpsplit/port" ] && return
+		kill -0 $service 2>/dev/null || break
+		sleep 0.1
+	done
+	fail 1 "the service does not start: $(cat "$root/run/service.log")"
+}
+
+stop_service() {
+	local status=0
+	[ -n "$service" ] || return 0
+	kill "$service" 2>/dev/null
+	wait "$service" || status=$?
+	service=''
+	[ $status -eq 0 ] || fail 1 "the service ended with status $status: $(cat "$root/run/service.log")"
+}
+
+# A training of both programs, with a checkpoint at both ends, which the service writes to its folder.
+train_with_service() { # FLAG...
+	inside gpclient train --no-progress --server "127.0.0.1:$(cat "$root/run/gpsplit/port")" --model cnn --batch 8 --threads 1 \
+		--data synthetic:shape=3x16x16,classes=4,samples=64 --checkpoint /root/run --checkpoint-every 4 --no-eval "$@" \
+		>"$root/run/client.log" 2>&1 || fail 1 "a training with the service: $(tail -3 "$root/run/client.log")"
 }
 
 try_packages() {
 	[ "$(id -u)" -eq 0 ] || fail 1 "--try needs root"
 	command -v lintian >/dev/null && command -v mmdebstrap >/dev/null || fail 1 "--try needs lintian and mmdebstrap"
 	lintian --allow-root --fail-on error "$out"/gpsplit-*.deb || fail 1 "lintian found errors"
-	root=$(mktemp -d)
-	trap 'rm -rf "$root"' EXIT
-	mmdebstrap --mode=root --variant=apt bookworm "$root" >/dev/null 2>"$root.log" || fail 1 "mmdebstrap failed: $(cat "$root.log")"
-	cp "$out"/gpsplit-client_*.deb "$out"/gpsplit-server_*.deb "$root/tmp" || exit 1
-	inside sh -c 'apt-get -q update && apt-get -q -y install --no-install-recommends /tmp/*.deb' >/dev/null || fail 1 "installation failed"
+	make_root
+	cp "$out"/gpsplit-*.deb "$root/tmp" || exit 1
+	apt_does "installation" 'apt-get -q update && apt-get -q -y install --no-install-recommends /tmp/gpsplit-*.deb'
 	has "both programs run" 'gpserverd --version && gpclient --version'
 	has "the user is there" 'id gpsplit'
 	has "the unit is enabled" 'test -e /etc/systemd/system/multi-user.target.wants/gpserverd.service'
 	has "the options belong to root and are for gpsplit to read" 'test "$(stat -c %U:%G:%a /etc/gpsplit)" = root:gpsplit:750'
-	inside sh -c 'echo "max-sessions = 7" >>/etc/gpsplit/gpserverd.conf; install -d -o gpsplit /var/lib/gpsplit; touch /var/lib/gpsplit/run'
-	make_later || fail 1 "no later package"
-	inside dpkg --force-confdef --force-confold -i /later/server.deb >/dev/null || fail 1 "upgrade failed"
-	has "an upgrade leaves changed options and checkpoints" 'grep -q 7 /etc/gpsplit/gpserverd.conf && test -e /var/lib/gpsplit/run'
-	inside dpkg -r gpsplit-server >/dev/null || fail 1 "removal failed"
-	has "removed, options and checkpoints stay" '! test -e /usr/bin/gpserverd && test -e /etc/gpsplit/gpserverd.conf && test -e /var/lib/gpsplit/run'
-	inside dpkg -P gpsplit-server gpsplit-client >/dev/null || fail 1 "purge failed"
-	has "purged, nothing is left" '! test -e /etc/gpsplit && ! test -e /var/lib/gpsplit && ! find /etc/systemd /usr /lib/systemd /var/lib -name "*gpserverd*" | grep -q .'
+	inside sh -c 'echo "max-sessions = 7" >>/etc/gpsplit/gpserverd.conf'
+	start_service
+	train_with_service --steps 8
+	stop_service
+	has "the service writes checkpoints to its folder" 'test -n "$(ls -A /var/lib/gpsplit)"'
+	for package in "$out"/gpsplit-*.deb; do
+		package=${package##*/}
+		make_later "${package%%_*}" || fail 1 "no later ${package%%_*}"
+	done
+	apt_does "upgrade" 'dpkg --force-confdef --force-confold -i /later/gpsplit-*.deb'
+	has "an upgrade leaves changed options" 'grep 7 /etc/gpsplit/gpserverd.conf'
+	start_service
+	train_with_service --steps 12 --resume
+	stop_service
+	echo "ok: the later server goes on with the checkpoints of the earlier one"
+	apt_does "removal" 'dpkg -r $(dpkg-query -W -f "\${Package} " "gpsplit-cuda*") gpsplit-server'
+	has "removed, the program is gone" '! test -e /usr/bin/gpserverd'
+	has "removed, options and checkpoints stay" 'test -e /etc/gpsplit/gpserverd.conf && test -n "$(ls -A /var/lib/gpsplit)"'
+	apt_does "purge" 'dpkg -P $(dpkg-query -W -f "\${Package} " "gpsplit-*")'
+	has "purged, options and checkpoints are gone" '! test -e /etc/gpsplit && ! test -e /var/lib/gpsplit'
+	has "purged, nothing is left" '! find /etc /usr /lib/systemd /var/lib ! -path "/var/lib/dpkg/*" \
+		\( -name "*gpserverd*" -o -name "*gpsplit*" \) | grep .'
 }
 
 parse_options "$@"
