@@ -96,6 +96,7 @@ refused 3 "--metrics: cannot listen on 127.0.0.1:$port: another program listens 
 refused 3 "another program listens there already" pretrain --local --model roberta:layers=1,dim=8,heads=1,ffn=8 \
 	--data text:/no/such/file --tokenizer /no/such/folder --metrics "127.0.0.1:$port"
 refused 3 "--metrics: cannot listen on no..name:1: " train "${nothing[@]}" --metrics no..name:1 "${tls[@]}"
+refused 2 "--metrics: '127.0.0.1' has no port" train "${nothing[@]}" --metrics 127.0.0.1
 refused 2 "--metrics 0.0.0.0:0: anyone who reaches this address could read figures of this training" train "${nothing[@]}" \
 	--metrics 0.0.0.0:0
 refused 2 "--metrics-tokens needs --metrics ADDR:PORT" train "${nothing[@]}" --metrics-tokens file
