@@ -50,7 +50,7 @@ static void check_stop(struct gp_client_session *s)
 	gp_client_session_fail(s, GP_CANCELED, text);
 }
 
-static void tell_monitor(const struct gp_client_session *s)
+void gp_client_session_tell_monitor(const struct gp_client_session *s)
 {
 	if (!s->open->monitor)
 		return;
@@ -68,7 +68,7 @@ static void check_deadline(uv_timer_t *timer)
 	if (now - s->tick_ns > 2 * DEADLINE_TICK_MS * 1000000ull)
 		s->progress_ns = now;
 	s->tick_ns = now;
-	tell_monitor(s);
+	gp_client_session_tell_monitor(s);
 	check_stop(s);
 	if (!s->waiting || (double)(now - s->progress_ns) * 1e-9 < s->patience_s)
 		return;

@@ -13,6 +13,8 @@
 
 /* client_session.c */
 extern const struct gp_channel_cbs gp_client_session_channel_cbs;
+/* How the link is, for --metrics: whenever that changes, and now and then. */
+void gp_client_session_tell_monitor(const struct gp_client_session *s);
 /* Runs the loop until *flag; a failure of the session or of the link comes back as an error. */
 enum gp_status gp_client_session_await(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 /* After a WELCOME that resumes: sends again what may have been lost. */

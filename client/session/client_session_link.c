@@ -46,6 +46,7 @@ void gp_client_session_hang_up(struct gp_client_session *s, bool flush)
 	if (s->connecting)
 		gp_tcp_connect_cancel(s->connecting);
 	s->linked = false;
+	gp_client_session_tell_monitor(s);
 	if (!s->ch)
 		return;
 	const bool tell = s->status != GP_OK && !s->peer_gave_up;
@@ -232,6 +233,7 @@ static enum gp_status attempt(struct gp_client_session *s, double timeout_s, str
 		GP_TRY(wait_until_ready(s, err));
 	s->opened = s->linked = true;
 	gp_server_list_found(&s->servers);
+	gp_client_session_tell_monitor(s);
 	gp_timeline_linked(s->open->timeline, s->tells, (uint32_t)s->window);
 	s->pings = 0;
 	if (s->open->timeline)
