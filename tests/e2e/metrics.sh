@@ -126,6 +126,8 @@ bad 2 "--log-format: 'xml' is none of text, json" --log-format xml
 start_server --threads 1 --metrics 0.0.0.0:0 --tls-cert "$work/certs/server.pem" --tls-key "$work/certs/server.key" \
 	--tokens "$work/certs/tokens"
 url=$(metrics_address) && url=${url/0.0.0.0/localhost}
+descriptors() { find "/proc/$server_pid/fd" -type l | wc -l; }
+at_rest=$(descriptors) # nobody has asked yet
 token=$(awk '!/^#/ && NF { print $NF; exit }' "$work/certs/token")
 tls=(--cacert "$work/certs/ca.pem")
 equal "in the clear" "$(curl -s --max-time 60 -o /dev/null -w '%{http_code}' "${url/https/http}metrics")" 000
@@ -150,6 +152,8 @@ limit_descriptors() { # so that the first free number stands below the limit, fo
 	prlimit --pid "$server_pid" --nofile="$((free + 1)):"
 }
 if command -v prlimit >/dev/null; then
+	rests() { [ "$(descriptors)" -le "$at_rest" ]; }
+	await rests || fail "connections that are over hold descriptors"
 	before=$(prlimit --pid "$server_pid" --nofile -o SOFT --noheadings)
 	limit_descriptors
 	kill -HUP "$server_pid"
