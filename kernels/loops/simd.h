@@ -7,7 +7,7 @@
  *
  * A loop is an always-inline function NAME_body whose innermost loop carries
  * `#pragma omp simd`; GP_CPU_CLONES(NAME, (parameters), (arguments)) makes the
- * three clones and NAME, which picks one. With GP_CPU_PORTABLE_CLONE other files have NAME_avx2 and NAME_avx512.
+ * three clones and NAME, which picks one. With GP_CPU_PORTABLE_CLONE other files have NAME_avx2, NAME_avx512 and NAME_neon.
  *
  * Threads: any; the functions touch only memory that the caller hands them. Test:
  * tests/unit/test_cpu_ops.c
@@ -74,13 +74,28 @@
 			return;                                                                                        \
 		}                                                                                                      \
 	}
-#else
+#else /* compilers take NEON for what is portable */
 #define GP_CPU_CLONES(name, params, args)                                                                              \
 	static void name params                                                                                        \
 	{                                                                                                              \
 		name##_body args;                                                                                      \
 	}
+#if defined(__aarch64__)
+#define GP_CPU_PORTABLE_CLONE(name, params, args)                                                                      \
+	static void name##_portable params                                                                             \
+	{                                                                                                              \
+		name##_body args;                                                                                      \
+	}                                                                                                              \
+	static void name params                                                                                        \
+	{                                                                                                              \
+		if (gp_isa() == GP_ISA_NEON)                                                                           \
+			name##_neon args;                                                                              \
+		else                                                                                                   \
+			name##_portable args;                                                                          \
+	}
+#else
 #define GP_CPU_PORTABLE_CLONE(name, params, args) GP_CPU_CLONES(name, params, args)
+#endif
 #endif
 
 #endif

@@ -144,7 +144,7 @@ refuses 5 'cpu cannot compute in tf32 .only GPUs can.; use fp32' train --local -
 refuses 5 'client-precision: cpu cannot compute in tf32 .only GPUs can.; use fp32' train "${server[@]}" --model cnn "${synthetic[@]}" --client-precision tf32
 refuses 2 'client-precision bf16: a local run.*--precision, which is fp32' train --local --model cnn "${synthetic[@]}" --client-precision bf16
 refuses 2 'client-precision.*half' train "${server[@]}" --model cnn "${synthetic[@]}" --client-precision half
-export GP_SIMD=avx2 # this side's processor lacks bf16
+export GP_SIMD=portable # of which no processor has bf16
 refuses 5 'bf16.*fp32' train --local --model cnn "${synthetic[@]}" --precision bf16
 refuses 5 'client-precision: cpu cannot.*bf16.*AVX512_BF16.*fp32' train "${server[@]}" --model cnn "${synthetic[@]}" --client-precision bf16
 unset GP_SIMD
@@ -433,7 +433,7 @@ equal "--help tells how GPUs count, and of how many threads of codecs" \
 
 # The server's processor lacks bf16, whatever this side's has.
 stop_server
-GP_SIMD=avx2 start_server
+GP_SIMD=portable start_server
 refuses 4 'cannot compute in bf16' train --server "127.0.0.1:$server_port" --model cnn "${synthetic[@]}" --precision bf16
 
 # Slips of the second kind: found by trying the program as its pages tell it.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loops of bn_rows.c that have forms of their own for AVX2 and AVX-512
- * (bn_rows_body.h). Only for those files.
+ * The loops of bn_rows.c that have forms of their own for AVX2, AVX-512 and
+ * NEON (bn_rows_body.h). Only for those files.
  *
  * `rows` rows, `stride` (or `width`) floats apart, of which `n` columns count; vec[] as in bn_rows.h. apply's out may be
  * x, gradient's dx may be dout; gradient_sum adds to sum and dot.
@@ -27,5 +27,8 @@ GP_BN_LOOPS(relu6_avx2)
 GP_BN_LOOPS(none_avx512)
 GP_BN_LOOPS(relu_avx512)
 GP_BN_LOOPS(relu6_avx512)
+GP_BN_LOOPS(none_neon)
+GP_BN_LOOPS(relu_neon)
+GP_BN_LOOPS(relu6_neon)
 
 #endif

@@ -182,7 +182,7 @@ GP_INLINE void scale_columns_body(const float *dout, float *dx, int64_t rows, in
 GP_CPU_CLONES(scale_columns, (const float *dout, float *dx, int64_t rows, int64_t width, int64_t n, const float *scale),
 	      (dout, dx, rows, width, n, scale))
 
-/* One set per activation, so that it is a constant inside the loops; AVX2 and AVX-512 have their own (bn_rows_body.h). */
+/* One set per activation, so that it is a constant inside the loops; AVX2, AVX-512 and NEON have their own (bn_rows_body.h). */
 #define PER_ACT(suffix, act)                                                                                           \
 	GP_INLINE void gp_bn_apply_##suffix##_body(const float *x, float *out, int64_t rows, int64_t width, int64_t n, \
 						   const float *a, const float *b)                                     \

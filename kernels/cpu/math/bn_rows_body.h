@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batch normalization's loops over vec.h, for bn_rows_avx2.c and bn_rows_avx512.c, for the three that contain an
- * activation: compilers turn its comparisons into mask arithmetic instead of
- * vector minima. Same operations in the same order as bn_rows.c's, so that
- * results are the same, bit for bit.
+ * Batch normalization's loops over vec.h, for bn_rows_avx2.c, bn_rows_avx512.c and bn_rows_neon.c, for the three that
+ * contain an activation: compilers turn its comparisons into mask arithmetic instead of vector minima. Same operations in
+ * the same order as bn_rows.c's, so that results are the same, bit for bit.
  *
  * Threads: any; rows and sums are the caller's. Test: tests/unit/test_bn_rows.c
  */
@@ -15,6 +14,13 @@
 
 #define LINE_VECTORS (VEC_LINE / VEC_LANES)
 #define AHEAD        8192 /* floats: rows come in short runs, between which the processor's own prefetching loses the thread */
+
+/* Before a loop over a line's vectors. No higher number: where there is but one, compilers take it for the loop around. */
+#if VEC_LANES < 8
+#define EACH_OF_LINE _Pragma("GCC unroll 4")
+#else
+#define EACH_OF_LINE _Pragma("GCC unroll 2")
+#endif
 
 /* A not-a-number stays one: the second operand is what a comparison with it gives. */
 GP_INLINE gp_vec activate(gp_vec v, enum cpu_act act)
@@ -59,7 +65,7 @@ GP_INLINE void apply(const float *x, float *out, int64_t rows, int64_t width, in
 		int64_t i = 0;
 		while (i + VEC_LINE <= n) {
 			vec_soon_second(x + i + AHEAD);
-#pragma GCC unroll 2
+			EACH_OF_LINE
 			for (int v = 0; v < LINE_VECTORS; v++, i += VEC_LANES)
 				apply_vector(x + i, out + i, a + i, b + i, VEC_ALL, act);
 		}
@@ -90,7 +96,7 @@ GP_INLINE void gradient(const float *dout, const float *x, float *dx, int64_t ro
 		while (i + VEC_LINE <= n) {
 			vec_soon_second(x + i + AHEAD);
 			vec_soon_second(dout + i + AHEAD);
-#pragma GCC unroll 2
+			EACH_OF_LINE
 			for (int v = 0; v < LINE_VECTORS; v++, i += VEC_LANES)
 				gradient_vector(dout + i, x + i, dx + i, i, VEC_ALL, vec, act);
 		}
@@ -120,7 +126,7 @@ GP_INLINE void gradient_sum_vectors(const float *dout, const float *x, int64_t r
 {
 	gp_vec a[LINE_VECTORS], b[LINE_VECTORS], mean[LINE_VECTORS], s[LINE_VECTORS], d[LINE_VECTORS];
 	int64_t r = 0;
-#pragma GCC unroll 2
+	EACH_OF_LINE
 	for (int v = 0; v < nv; v++) {
 		a[v] = load(at[0] + v * VEC_LANES, lanes);
 		b[v] = load(at[1] + v * VEC_LANES, lanes);
@@ -129,7 +135,7 @@ GP_INLINE void gradient_sum_vectors(const float *dout, const float *x, int64_t r
 		d[v] = load(dot + v * VEC_LANES, lanes);
 	}
 	for (; r + 2 <= rows; r += 2, dout += 2 * stride, x += 2 * stride) {
-#pragma GCC unroll 2
+		EACH_OF_LINE
 		for (int v = 0; v < nv; v++) {
 			const float *dv = dout + v * VEC_LANES, *xv = x + v * VEC_LANES;
 			struct pair p = gradient_pair(dv, xv, a[v], b[v], mean[v], lanes, act);
@@ -138,7 +144,7 @@ GP_INLINE void gradient_sum_vectors(const float *dout, const float *x, int64_t r
 			d[v] = vec_add(d[v], vec_add(p.dot, q.dot));
 		}
 	}
-#pragma GCC unroll 2
+	EACH_OF_LINE
 	for (int v = 0; v < nv; v++) {
 		if (r < rows) {
 			struct pair p =

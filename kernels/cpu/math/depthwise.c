@@ -4,19 +4,20 @@
  */
 #include "kernels/cpu/math/depthwise.h"
 
-#include "common/base/isa.h"
 #include "kernels/cpu/math/depthwise_kernels.h"
+#include "kernels/cpu/math/vec_versions.h"
 
 #define LANES 16 /* of the widest vectors: a cache line */
 
 static const struct gp_depthwise_kernels *kernels(void)
 {
-	return gp_isa() == GP_ISA_AVX512 ? &gp_depthwise_avx512 : &gp_depthwise_avx2;
+	static const struct gp_depthwise_kernels *const versions[] = GP_VEC_VERSIONS(gp_depthwise);
+	return versions[gp_isa()];
 }
 
 bool gp_depthwise_supported(void)
 {
-	return gp_isa() != GP_ISA_PORTABLE;
+	return gp_vec_supported();
 }
 
 int64_t gp_depthwise_lanes(int64_t channels)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of depthwise 3x3 convolutions over channels-last images, for AVX2 and
- * AVX-512: one call computes one row of one image, so that a caller can run
- * several things over rows that are still in the cache. Where the processor
- * has neither (gp_depthwise_supported) the convolution stays with oneDNN.
+ * Rows of depthwise 3x3 convolutions over channels-last images, for AVX2,
+ * AVX-512 and NEON: one call computes one row of one image, so that a caller can
+ * run several things over rows that are still in the cache. Where the processor
+ * has none of them (gp_depthwise_supported) the convolution stays with oneDNN, or
+ * with plain loops.
  *
  * Arithmetic, the same for all instruction sets: an output is one chain of
  * fused multiply-adds over its taps in row-major order; taps in the padding are

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Depthwise 3x3 convolutions over vec.h, for depthwise_avx2.c and depthwise_avx512.c: for one or two vectors of channels
- * at a time, all nine weights (or sums) of each stay in registers while a row goes by. See depthwise.h.
+ * Depthwise 3x3 convolutions over vec.h, for depthwise_avx2.c, depthwise_avx512.c and depthwise_neon.c: for one or two
+ * vectors of channels at a time, all nine weights (or sums) of each stay in registers while a row goes by. Where every
+ * operand is loaded by an instruction of its own, some neighbouring outputs go together, each of whose sums is still added
+ * up in its own order, so that what several of them meet is loaded once. See depthwise.h.
  *
  * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_depthwise.c
  */
@@ -13,7 +15,8 @@
 
 #define SIDE        3
 #define TILE_FLOATS 2048
-#define TWO_FIT     (VEC_REGISTERS == 32) /* two vectors of channels */
+#define TWO_FIT     (VEC_REGISTERS == 32 && VEC_TAKES_MEMORY) /* two vectors of channels */
+#define TOGETHER    (VEC_TAKES_MEMORY ? 1 : 4)                /* neighbouring outputs */
 
 /* Channels [at, at + VEC_LANES * nv), the last vector's by mask. */
 struct block {
@@ -130,38 +133,80 @@ static void border_pixel(const struct row_job *job, int64_t ox, const bool flip)
 	sum_met(job->y + ox * job->channels, &m, job->channels);
 }
 
+/* A block of channels, its weights and the pixels that the next output meets in each row. */
+struct pixels {
+	gp_vec weight[SIDE][SIDE][2];
+	const float *x[SIDE];
+	int64_t channels, next; /* next: floats from an output to that of the next tile */
+};
+
+/* `n` neighbouring outputs; with n = 1 any stride will do. */
+GP_INLINE void outputs(const struct pixels *p, float *y, gp_vec_mask mask, const int64_t stride, const int n,
+		       const int rows, const int nv, const bool masked)
+{
+#pragma GCC unroll 2
+	for (int j = 0; j < nv; j++) {
+		gp_vec sum[TOGETHER];
+#pragma GCC unroll 4
+		for (int o = 0; o < n; o++)
+			sum[o] = vec_zero();
+#pragma GCC unroll 3
+		for (int ky = 0; ky < rows; ky++)
+#pragma GCC unroll 9
+			for (int column = 0; column < (n - 1) * stride + SIDE; column++) {
+				const gp_vec x = load(p->x[ky] + column * p->channels, j, nv, mask, masked);
+#pragma GCC unroll 4
+				for (int o = 0; o < n; o++) {
+					const int64_t kx = column - o * stride;
+					if (kx >= 0 && kx < SIDE)
+						sum[o] = vec_fma(p->weight[ky][kx][j], x, sum[o]);
+				}
+			}
+#pragma GCC unroll 4
+		for (int o = 0; o < n; o++) {
+			vec_soon_written(y + o * p->channels + p->next + j * VEC_LANES);
+			store(y + o * p->channels, j, nv, mask, masked, sum[o]);
+		}
+	}
+}
+
+/* As many whole groups of outputs as there are from ox on; where the next ones begin. */
+GP_INLINE int64_t grouped_outputs(struct pixels *p, float *y, struct span span, const int64_t stride, const int rows)
+{
+	int64_t ox = span.from;
+	for (; ox + TOGETHER <= span.to; ox += TOGETHER, y += TOGETHER * p->channels) {
+		outputs(p, y, VEC_ALL, stride, TOGETHER, rows, 1, false);
+#pragma GCC unroll 3
+		for (int ky = 0; ky < rows; ky++)
+			p->x[ky] += TOGETHER * stride * p->channels;
+	}
+	return ox;
+}
+
 GP_INLINE void inside_pixels(const struct row_job *job, struct span span, struct block b, const int rows, const int nv,
 			     const bool masked, const bool flip)
 {
-	gp_vec weight[SIDE][SIDE][2];
-	const float *x[SIDE];
-	const int64_t step = job->stride * job->channels, next = (span.to - span.from) * job->channels;
-	float *y = job->y + span.from * job->channels + b.at;
+	struct pixels p = {.channels = job->channels, .next = (span.to - span.from) * job->channels};
+	const int64_t step = job->stride * job->channels;
+	int64_t ox = span.from;
 #pragma GCC unroll 3
 	for (int ky = 0; ky < rows; ky++) {
-		x[ky] = job->win.row[ky] + (span.from * job->stride - job->pad) * job->channels + b.at;
+		p.x[ky] = job->win.row[ky] + (span.from * job->stride - job->pad) * job->channels + b.at;
 #pragma GCC unroll 3
 		for (int kx = 0; kx < SIDE; kx++)
 #pragma GCC unroll 2
 			for (int j = 0; j < nv; j++)
-				weight[ky][kx][j] = vec_load(tap(job, ky, kx, flip) + b.at + j * VEC_LANES);
+				p.weight[ky][kx][j] = vec_load(tap(job, ky, kx, flip) + b.at + j * VEC_LANES);
 	}
-	for (int64_t ox = span.from; ox < span.to; ox++, y += job->channels) {
-#pragma GCC unroll 2
-		for (int j = 0; j < nv; j++) {
-			gp_vec sum = vec_zero();
-#pragma GCC unroll 3
-			for (int ky = 0; ky < rows; ky++)
-#pragma GCC unroll 3
-				for (int kx = 0; kx < SIDE; kx++)
-					sum = vec_fma(weight[ky][kx][j],
-						      load(x[ky] + kx * job->channels, j, nv, b.mask, masked), sum);
-			vec_soon_written(y + next + j * VEC_LANES);
-			store(y, j, nv, b.mask, masked, sum);
-		}
+	if (TOGETHER > 1 && !masked)
+		ox = job->stride == 1 ? grouped_outputs(&p, job->y + ox * job->channels + b.at, span, 1, rows)
+				      : grouped_outputs(&p, job->y + ox * job->channels + b.at, span, 2, rows);
+	float *y = job->y + ox * job->channels + b.at;
+	for (; ox < span.to; ox++, y += job->channels) {
+		outputs(&p, y, b.mask, 1, 1, rows, nv, masked);
 #pragma GCC unroll 3
 		for (int ky = 0; ky < rows; ky++)
-			x[ky] += step;
+			p.x[ky] += step;
 	}
 }
 
@@ -257,37 +302,61 @@ static void data_border(const struct gp_dw *g, float *dx, const struct data_rows
 	sum_met(dx + ix * g->channels, &m, g->channels);
 }
 
-/* Columns 2 q - pad (taps 0 and 2) and the one right of it (tap 1), for q in the span. */
+/* A block of channels, its weights and the pixels of dy that the next pair meets in each row. */
+struct pair_pixels {
+	gp_vec weight[2][SIDE];
+	const float *dy[2];
+	int64_t channels, next; /* next: floats from a pair to that of the next tile */
+};
+
+/* `n` neighbouring pairs: columns 2 q - pad (taps 0 and 2) and the one right of it (tap 1). */
+GP_INLINE void pairs(struct pair_pixels *p, float *at, gp_vec_mask mask, const int n, const int rows, const bool masked)
+{
+	const int64_t channels = p->channels;
+	gp_vec even[TOGETHER], odd[TOGETHER];
+#pragma GCC unroll 4
+	for (int i = 0; i < n; i++)
+		even[i] = odd[i] = vec_zero();
+#pragma GCC unroll 2
+	for (int r = 0; r < rows; r++) {
+		gp_vec here = vec_zero(), before;
+#pragma GCC unroll 4
+		for (int i = 0; i < n; i++, p->dy[r] += channels) {
+			before = here;
+			here = load(p->dy[r], 0, 1, mask, masked);
+			if (i == 0)
+				before = load(p->dy[r] - channels, 0, 1, mask, masked);
+			even[i] = vec_fma(p->weight[r][0], here, even[i]);
+			even[i] = vec_fma(p->weight[r][2], before, even[i]);
+			odd[i] = vec_fma(p->weight[r][1], here, odd[i]);
+		}
+	}
+#pragma GCC unroll 4
+	for (int i = 0; i < n; i++, at += 2 * channels) {
+		vec_soon_written(at + p->next);
+		vec_soon_written(at + p->next + channels);
+		store(at, 0, 1, mask, masked, even[i]);
+		store(at + channels, 0, 1, mask, masked, odd[i]);
+	}
+}
+
 GP_INLINE void data_pairs(const struct gp_dw *g, float *dx, const struct data_rows *d, struct span q, struct block b,
 			  const int rows, const bool masked)
 {
-	gp_vec weight[2][SIDE];
-	const float *dy[2];
-	const int64_t next = 2 * (q.to - q.from) * g->channels;
+	struct pair_pixels p = {.channels = g->channels, .next = 2 * (q.to - q.from) * g->channels};
 	float *at = dx + (2 * q.from - g->pad_left) * g->channels + b.at;
 #pragma GCC unroll 2
 	for (int r = 0; r < rows; r++) {
-		dy[r] = d->dy[r] + q.from * g->channels + b.at;
+		p.dy[r] = d->dy[r] + q.from * g->channels + b.at;
 #pragma GCC unroll 3
 		for (int kx = 0; kx < SIDE; kx++)
-			weight[r][kx] = vec_load(d->weight[r] + kx * g->lanes + b.at);
+			p.weight[r][kx] = vec_load(d->weight[r] + kx * g->lanes + b.at);
 	}
-	for (int64_t i = q.from; i < q.to; i++, at += 2 * g->channels) {
-		gp_vec even = vec_zero(), odd = even;
-#pragma GCC unroll 2
-		for (int r = 0; r < rows; r++) {
-			gp_vec here = load(dy[r], 0, 1, b.mask, masked);
-			gp_vec before = load(dy[r] - g->channels, 0, 1, b.mask, masked);
-			even = vec_fma(weight[r][0], here, even);
-			even = vec_fma(weight[r][2], before, even);
-			odd = vec_fma(weight[r][1], here, odd);
-			dy[r] += g->channels;
-		}
-		vec_soon_written(at + next);
-		vec_soon_written(at + next + g->channels);
-		store(at, 0, 1, b.mask, masked, even);
-		store(at + g->channels, 0, 1, b.mask, masked, odd);
-	}
+	int64_t i = q.from;
+	for (; TOGETHER > 1 && !masked && i + TOGETHER <= q.to; i += TOGETHER, at += TOGETHER * 2 * g->channels)
+		pairs(&p, at, VEC_ALL, TOGETHER, rows, false);
+	for (; i < q.to; i++, at += 2 * g->channels)
+		pairs(&p, at, b.mask, 1, rows, masked);
 }
 
 GP_INLINE void data_block(const struct gp_dw *g, float *dx, const struct data_rows *d, struct span q, struct block b,
@@ -371,47 +440,92 @@ static void weights_border(const struct gp_dw *g, float *grad, const struct wind
 	}
 }
 
-GP_INLINE void weights_inside(const struct gp_dw *g, float *grad, const struct window *win, const float *dy,
-			      struct span span, struct block b, const int rows, const int nv, const bool masked)
-{
+/* A block of channels, sums for its weights, and the pixels of x that the next one of dy meets in each row. */
+struct weight_sums {
 	gp_vec sum[SIDE][SIDE][2];
 	const float *x[SIDE];
-	dy += span.from * g->channels + b.at;
-#pragma GCC unroll 3
-	for (int ky = 0; ky < rows; ky++) {
-		x[ky] = win->row[ky] + (span.from * g->stride - g->pad_left) * g->channels + b.at;
-#pragma GCC unroll 3
-		for (int kx = 0; kx < SIDE; kx++)
+	int64_t channels;
+};
+
+/* Adds what `n` neighbouring pixels of dy give; with n = 1 any stride will do. */
+GP_INLINE void weigh(struct weight_sums *s, const float *dy, gp_vec_mask mask, const int64_t stride, const int n,
+		     const int rows, const int nv, const bool masked)
+{
 #pragma GCC unroll 2
-			for (int j = 0; j < nv; j++)
-				sum[ky][kx][j] = vec_zero();
-	}
-	for (int64_t ox = span.from; ox < span.to; ox++, dy += g->channels) {
-#pragma GCC unroll 2
-		for (int j = 0; j < nv; j++) {
-			const gp_vec d = load(dy, j, nv, b.mask, masked);
-#pragma GCC unroll 3
-			for (int ky = 0; ky < rows; ky++)
-#pragma GCC unroll 3
-				for (int kx = 0; kx < SIDE; kx++)
-					sum[ky][kx][j] =
-						vec_fma(d, load(x[ky] + kx * g->channels, j, nv, b.mask, masked),
-							sum[ky][kx][j]);
-		}
+	for (int j = 0; j < nv; j++) {
+		gp_vec d[TOGETHER];
+#pragma GCC unroll 4
+		for (int o = 0; o < n; o++)
+			d[o] = load(dy + o * s->channels, j, nv, mask, masked);
 #pragma GCC unroll 3
 		for (int ky = 0; ky < rows; ky++)
-			x[ky] += g->stride * g->channels;
+#pragma GCC unroll 9
+			for (int column = 0; column < (n - 1) * stride + SIDE; column++) {
+				const gp_vec x = load(s->x[ky] + column * s->channels, j, nv, mask, masked);
+#pragma GCC unroll 4
+				for (int o = 0; o < n; o++) {
+					const int64_t kx = column - o * stride;
+					if (kx >= 0 && kx < SIDE)
+						s->sum[ky][kx][j] = vec_fma(d[o], x, s->sum[ky][kx][j]);
+				}
+			}
 	}
+}
+
+/* As many whole groups of pixels of dy as there are from the span's first on; where the next ones begin. */
+GP_INLINE int64_t weigh_groups(struct weight_sums *s, const float *dy, struct span span, const int64_t stride,
+			       const int rows)
+{
+	int64_t ox = span.from;
+	for (; ox + TOGETHER <= span.to; ox += TOGETHER, dy += TOGETHER * s->channels) {
+		weigh(s, dy, VEC_ALL, stride, TOGETHER, rows, 1, false);
+#pragma GCC unroll 3
+		for (int ky = 0; ky < rows; ky++)
+			s->x[ky] += TOGETHER * stride * s->channels;
+	}
+	return ox;
+}
+
+GP_INLINE void add_sums(const struct gp_dw *g, float *grad, const struct weight_sums *s, int first_tap, const int rows,
+			const int nv)
+{
 #pragma GCC unroll 3
 	for (int ky = 0; ky < rows; ky++) {
 #pragma GCC unroll 3
 		for (int kx = 0; kx < SIDE; kx++) {
-			float *at = grad + ((win->first_tap + ky) * SIDE + kx) * g->lanes + b.at;
+			float *at = grad + ((first_tap + ky) * SIDE + kx) * g->lanes;
 #pragma GCC unroll 2
 			for (int j = 0; j < nv; j++)
-				vec_store(at + j * VEC_LANES, vec_add(vec_load(at + j * VEC_LANES), sum[ky][kx][j]));
+				vec_store(at + j * VEC_LANES, vec_add(vec_load(at + j * VEC_LANES), s->sum[ky][kx][j]));
 		}
 	}
+}
+
+GP_INLINE void weights_inside(const struct gp_dw *g, float *grad, const struct window *win, const float *dy,
+			      struct span span, struct block b, const int rows, const int nv, const bool masked)
+{
+	struct weight_sums s = {.channels = g->channels};
+	int64_t ox = span.from;
+#pragma GCC unroll 3
+	for (int ky = 0; ky < rows; ky++) {
+		s.x[ky] = win->row[ky] + (span.from * g->stride - g->pad_left) * g->channels + b.at;
+#pragma GCC unroll 3
+		for (int kx = 0; kx < SIDE; kx++)
+#pragma GCC unroll 2
+			for (int j = 0; j < nv; j++)
+				s.sum[ky][kx][j] = vec_zero();
+	}
+	if (TOGETHER > 1 && !masked)
+		ox = g->stride == 1 ? weigh_groups(&s, dy + ox * g->channels + b.at, span, 1, rows)
+				    : weigh_groups(&s, dy + ox * g->channels + b.at, span, 2, rows);
+	dy += ox * g->channels + b.at;
+	for (; ox < span.to; ox++, dy += g->channels) {
+		weigh(&s, dy, b.mask, 1, 1, rows, nv, masked);
+#pragma GCC unroll 3
+		for (int ky = 0; ky < rows; ky++)
+			s.x[ky] += g->stride * g->channels;
+	}
+	add_sums(g, grad + b.at, &s, win->first_tap, rows, nv);
 }
 
 GP_INLINE void weights_block(const struct gp_dw *g, float *grad, const struct window *win, const float *dy,

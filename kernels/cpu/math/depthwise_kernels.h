@@ -17,7 +17,7 @@ struct gp_depthwise_kernels {
 	void (*weights_row)(const struct gp_dw *g, float *grad, struct gp_dw_rows x, const float *dy, int64_t oy);
 };
 
-extern const struct gp_depthwise_kernels gp_depthwise_avx2, gp_depthwise_avx512;
+extern const struct gp_depthwise_kernels gp_depthwise_avx2, gp_depthwise_avx512, gp_depthwise_neon;
 
 /* The functions of depthwise_body.h, in this order. */
 #define GP_DEPTHWISE_KERNELS                                                                                           \

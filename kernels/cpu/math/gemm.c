@@ -4,19 +4,18 @@
  */
 #include "kernels/cpu/math/gemm.h"
 
-#include <stddef.h>
-
-#include "common/base/isa.h"
 #include "kernels/cpu/math/gemm_kernels.h"
+#include "kernels/cpu/math/vec_versions.h"
 
 static const struct gp_gemm_kernels *kernels(void)
 {
-	return gp_isa() == GP_ISA_AVX512 ? &gp_gemm_avx512 : &gp_gemm_avx2;
+	static const struct gp_gemm_kernels *const versions[] = GP_VEC_VERSIONS(gp_gemm);
+	return versions[gp_isa()];
 }
 
 bool gp_gemm_supported(void)
 {
-	return gp_isa() != GP_ISA_PORTABLE;
+	return gp_vec_supported();
 }
 
 int64_t gp_gemm_lanes(void)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Matrix products of tall, row-major matrices with small ones, as 1x1
- * convolutions over channels-last images need them. Own kernels for AVX2 and
- * AVX-512; gp_gemm_supported tells whether this processor can run them
- * (otherwise the convolution stays with oneDNN). Which ones they are depends on
- * gp_isa: what one has packed is not for the others.
+ * convolutions over channels-last images need them. Own kernels for AVX2,
+ * AVX-512 and NEON; gp_gemm_supported tells whether this processor can run them
+ * (otherwise the convolution stays with oneDNN, or with plain loops). Which ones
+ * they are depends on gp_isa: what one has packed is not for the others.
  *
  * Arithmetic: every element of a product is one chain of fused
  * multiply-adds over the inner index, ascending, from zero; a row's result
@@ -13,7 +13,7 @@
  * same bits.
  *
  * Glossary: panel = some neighbouring columns of the small matrix (up to 64
- * with AVX-512, 24 with AVX2), stored row after row, padded with zeros to whole
+ * with AVX-512, 24 with AVX2, 16 with NEON), stored row after row, padded with zeros to whole
  * vectors.
  *
  * Only for kernels/cpu.
@@ -73,7 +73,10 @@ void gp_gemm_transposed_block(float *c, struct gp_gemm_operand a, struct gp_gemm
  */
 
 /* Pairs along an inner index of k. */
-int64_t gp_gemm_bf16_pairs(int64_t k);
+static inline int64_t gp_gemm_bf16_pairs(int64_t k)
+{
+	return (k + 1) / 2;
+}
 /* out (rows, pairs(k)) from in (rows, k): the left operand of gp_gemm_bf16. */
 void gp_gemm_bf16_pair_columns(uint32_t *out, const float *in, int64_t rows, int64_t k);
 /* out (pairs(rows), n) from in (rows, n): either operand of gp_gemm_bf16_transposed. */

@@ -6,16 +6,12 @@
  */
 #include <string.h>
 
+#include "kernels/cpu/math/gemm_kernels.h"
 #include "kernels/cpu/math/gemm_parts.h"
 
 #define LINES 2 /* asked for with every step of the inner index, which is half as long as that of floats */
 
 /* --- making pairs ----------------------------------------------------------------------------------------------- */
-
-int64_t gp_gemm_bf16_pairs(int64_t k)
-{
-	return (k + 1) / 2;
-}
 
 /* Up to 32 neighbours in a row: pairs of them. */
 GP_INLINE __m512i pair_neighbours(const float *in, int64_t left)
@@ -42,7 +38,7 @@ static void pair_row(uint32_t *out, const float *in, int64_t k)
 		_mm512_mask_storeu_epi32(out + i / 2, vec_first((k - i + 1) / 2), pair_neighbours(in + i, k - i));
 }
 
-void gp_gemm_bf16_pair_columns(uint32_t *out, const float *in, int64_t rows, int64_t k)
+static void pair_columns(uint32_t *out, const float *in, int64_t rows, int64_t k)
 {
 	if (k % 2 == 0) {
 		pair_row(out, in, rows * k);
@@ -62,7 +58,7 @@ static void pair_two_rows(uint32_t *out, const float *low, const float *high, in
 	}
 }
 
-void gp_gemm_bf16_pair_rows(uint32_t *out, const float *in, int64_t rows, int64_t n)
+static void pair_rows(uint32_t *out, const float *in, int64_t rows, int64_t n)
 {
 	for (int64_t r = 0; r < rows; r += 2)
 		pair_two_rows(out + r / 2 * n, in + r * n, r + 1 < rows ? in + (r + 1) * n : NULL, n);
@@ -70,7 +66,7 @@ void gp_gemm_bf16_pair_rows(uint32_t *out, const float *in, int64_t rows, int64_
 
 /* --- packing ---------------------------------------------------------------------------------------------------- */
 
-int64_t gp_gemm_bf16_packed_count(int64_t k, int64_t n)
+static int64_t packed_count(int64_t k, int64_t n)
 {
 	return gp_gemm_bf16_pairs(k) * panels_of(n).vectors * VEC_LANES;
 }
@@ -109,7 +105,7 @@ static void clear_columns(uint32_t *packed, int64_t pairs, int64_t from, int64_t
 		memset(packed + i * width + from, 0, (size_t)(width - from) * sizeof *packed);
 }
 
-void gp_gemm_bf16_pack(uint32_t *packed, const float *b, int64_t k, int64_t n, bool transposed)
+static void pack(uint32_t *packed, const float *b, int64_t k, int64_t n, bool transposed)
 {
 	const struct panels p = panels_of(n);
 	const int64_t pairs = gp_gemm_bf16_pairs(k);
@@ -220,8 +216,8 @@ static void product_panel(const struct product_job *job, int64_t column, const u
 	}
 }
 
-void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t rows, int64_t k, int64_t n,
-		  struct gp_fetch *next)
+static void multiply(float *c, const uint32_t *a, const uint32_t *packed, int64_t rows, int64_t k, int64_t n,
+		     struct gp_fetch *next)
 {
 	const struct panels p = panels_of(n);
 	const int64_t pairs = gp_gemm_bf16_pairs(k), block = block_rows(pairs, n);
@@ -333,8 +329,8 @@ static void transposed_panel(float *c, const uint32_t *a, const uint32_t *b, con
 	}
 }
 
-void gp_gemm_bf16_transposed(float *c, const uint32_t *a, const uint32_t *b, int64_t rows, int64_t m, int64_t n,
-			     bool fresh, struct gp_fetch *next)
+static void multiply_transposed(float *c, const uint32_t *a, const uint32_t *b, int64_t rows, int64_t m, int64_t n,
+				bool fresh, struct gp_fetch *next)
 {
 	const struct panels p = panels_of(n);
 	const int64_t pairs = gp_gemm_bf16_pairs(rows), block = GEMM_BLOCK / 2;
@@ -350,3 +346,12 @@ void gp_gemm_bf16_transposed(float *c, const uint32_t *a, const uint32_t *b, int
 		}
 	}
 }
+
+const struct gp_gemm_bf16_kernels gp_gemm_bf16_avx512 = {
+	.pair_columns = pair_columns,
+	.pair_rows = pair_rows,
+	.packed_count = packed_count,
+	.pack = pack,
+	.multiply = multiply,
+	.multiply_transposed = multiply_transposed,
+};

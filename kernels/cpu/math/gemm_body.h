@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products over vec.h, for gemm_avx2.c and gemm_avx512.c: micro-kernels of MR rows x NV vectors held in
+ * Matrix products over vec.h, for gemm_avx2.c, gemm_avx512.c and gemm_neon.c: micro-kernels of MR rows x NV vectors held in
  * registers. Zen 4 starts one 512-bit fused multiply-add per cycle, so that 8 independent sums hide its latency, and AVX2
- * processors start two per cycle; larger tiles save loads. With 16 registers a tile has 12 sums, 4 x 3 or 6 x 2. See gemm.h.
+ * processors start two per cycle; larger tiles save loads. With 16 registers a tile has 12 sums, 4 x 3 or 6 x 2. NEON
+ * multiplies with any float of a register, so that four of the left side are loaded at once. See gemm.h.
  *
  * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_gemm.c, tests/unit/test_cpu_ops.c
  */
@@ -15,6 +16,25 @@
 #include "kernels/cpu/math/gemm_parts.h"
 
 #define AHEAD 2 /* tiles whose rows of a are asked for: no hardware follows so many short streams */
+
+/*
+ * Heights of tiles, the highest first, for each width in vectors, which comes before them. The highest leave registers for a
+ * row of the right side and for what of the left side they are multiplied with.
+ */
+#define SIZES 4
+#if VEC_REGISTERS < 32
+#define PRODUCT_TILES(ROW)    ROW(1, 8, 4, 2, 1) ROW(2, 6, 4, 2, 1) ROW(3, 4, 3, 2, 1)
+#define TRANSPOSED_TILES(ROW) PRODUCT_TILES(ROW)
+#define TRANSPOSED_NV         MAX_NV
+#elif VEC_SCALARS == 1
+#define PRODUCT_TILES(ROW)    ROW(1, 8, 4, 2, 1) ROW(2, 8, 4, 2, 1) ROW(3, 8, 4, 2, 1) ROW(4, 6, 4, 2, 1)
+#define TRANSPOSED_TILES(ROW) ROW(1, 16, 8, 4, 1) ROW(2, 12, 8, 4, 1) ROW(3, 8, 4, 2, 1) ROW(4, 6, 4, 2, 1)
+#define TRANSPOSED_NV         MAX_NV
+#else
+#define PRODUCT_TILES(ROW)    ROW(1, 8, 4, 2, 1) ROW(2, 8, 4, 2, 1) ROW(3, 6, 4, 2, 1) ROW(4, 4, 3, 2, 1)
+#define TRANSPOSED_TILES(ROW) ROW(1, 16, 8, 4, 1) ROW(2, 12, 8, 4, 1) ROW(3, 8, 4, 2, 1)
+#define TRANSPOSED_NV         3 /* whose tiles are whole registers of scalars high */
+#endif
 
 static int64_t packed_count(int64_t k, int64_t n)
 {
@@ -74,6 +94,28 @@ static void pack(float *packed, const float *b, int64_t k, int64_t n, bool trans
 
 /* --- c = a b ---------------------------------------------------------------------------------------------------- */
 
+/* `steps` steps of the inner index; a is their first column. */
+GP_INLINE void product_steps(gp_vec (*sum)[MAX_NV], const float *a, int64_t k, const float *b, const int steps,
+			     const int mr, const int nv)
+{
+	gp_vec left[8];
+#pragma GCC unroll 4
+	for (int s = 0; s < steps; s++, b += nv * VEC_LANES) {
+		gp_vec bv[MAX_NV];
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			bv[j] = vec_load(b + j * VEC_LANES);
+#pragma GCC unroll 8
+		for (int i = 0; i < mr; i++) {
+			if (s == 0)
+				left[i] = steps == 1 ? vec_all(a[i * k]) : vec_scalars(a + i * k);
+#pragma GCC unroll 4
+			for (int j = 0; j < nv; j++)
+				sum[i][j] = vec_fma_scalar(left[i], s, bv[j], sum[i][j]);
+		}
+	}
+}
+
 /* mr rows of one panel; mask: lanes of the last vector that exist. */
 GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, const float *b, gp_vec_mask mask,
 			    struct ahead ahead, const int mr, const int nv)
@@ -85,20 +127,15 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, co
 		for (int j = 0; j < nv; j++)
 			sum[i][j] = vec_zero();
 	will_write(c + (WRITE_AHEAD ? WRITE_AHEAD : mr) * ldc, ldc, mr, nv);
-	for (int64_t l = 0; l < k; l++, b += nv * VEC_LANES) {
-		gp_vec bv[MAX_NV];
-		fetch(&ahead, l);
+	int64_t l = 0;
+	for (; l + VEC_SCALARS <= k; l += VEC_SCALARS, b += VEC_SCALARS * nv * VEC_LANES) {
 #pragma GCC unroll 4
-		for (int j = 0; j < nv; j++)
-			bv[j] = vec_load(b + j * VEC_LANES);
-#pragma GCC unroll 8
-		for (int i = 0; i < mr; i++) {
-			const gp_vec av = vec_all(a[i * k + l]);
-#pragma GCC unroll 4
-			for (int j = 0; j < nv; j++)
-				sum[i][j] = vec_fma(av, bv[j], sum[i][j]);
-		}
+		for (int s = 0; s < VEC_SCALARS; s++)
+			fetch(&ahead, l + s);
+		product_steps(sum, a + l, k, b, VEC_SCALARS, mr, nv);
 	}
+	for (; VEC_SCALARS > 1 && l < k; l++, b += nv * VEC_LANES)
+		product_steps(sum, a + l, k, b, 1, mr, nv);
 #pragma GCC unroll 8
 	for (int i = 0; i < mr; i++) {
 #pragma GCC unroll 4
@@ -117,53 +154,17 @@ typedef void (*tile_fn)(float *c, int64_t ldc, const float *a, int64_t k, const 
 	{                                                                                                              \
 		product_tile(c, ldc, a, k, b, mask, ahead, mr, nv);                                                    \
 	}
-#define SIZES 4
-#if VEC_REGISTERS == 32
-PRODUCT(8, 1)
-PRODUCT(4, 1)
-PRODUCT(2, 1)
-PRODUCT(1, 1)
-PRODUCT(8, 2)
-PRODUCT(4, 2)
-PRODUCT(2, 2)
-PRODUCT(1, 2)
-PRODUCT(8, 3)
-PRODUCT(4, 3)
-PRODUCT(2, 3)
-PRODUCT(1, 3)
-PRODUCT(6, 4)
-PRODUCT(4, 4)
-PRODUCT(2, 4)
-PRODUCT(1, 4)
-#else
-PRODUCT(8, 1)
-PRODUCT(4, 1)
-PRODUCT(2, 1)
-PRODUCT(1, 1)
-PRODUCT(6, 2)
-PRODUCT(4, 2)
-PRODUCT(2, 2)
-PRODUCT(1, 2)
-PRODUCT(4, 3)
-PRODUCT(3, 3)
-PRODUCT(2, 3)
-PRODUCT(1, 3)
-#endif
+/* clang-format off */
+#define PRODUCT_ROW(nv, a, b, c, d) PRODUCT(a, nv) PRODUCT(b, nv) PRODUCT(c, nv) PRODUCT(d, nv)
+PRODUCT_TILES(PRODUCT_ROW)
 
+#define PRODUCT_ENTRY(nv, a, b, c, d)                                                                                  \
+	{{a, product_##a##_##nv}, {b, product_##b##_##nv}, {c, product_##c##_##nv}, {d, product_##d##_##nv}},
 static const struct {
 	int mr;
 	tile_fn run;
-} product_tiles[MAX_NV][SIZES] = {
-	{{8, product_8_1}, {4, product_4_1}, {2, product_2_1}, {1, product_1_1}},
-#if VEC_REGISTERS == 32
-	{{8, product_8_2}, {4, product_4_2}, {2, product_2_2}, {1, product_1_2}},
-	{{8, product_8_3}, {4, product_4_3}, {2, product_2_3}, {1, product_1_3}},
-	{{6, product_6_4}, {4, product_4_4}, {2, product_2_4}, {1, product_1_4}},
-#else
-	{{6, product_6_2}, {4, product_4_2}, {2, product_2_2}, {1, product_1_2}},
-	{{4, product_4_3}, {3, product_3_3}, {2, product_2_3}, {1, product_1_3}},
-#endif
-};
+} product_tiles[MAX_NV][SIZES] = {PRODUCT_TILES(PRODUCT_ENTRY)};
+/* clang-format on */
 
 /* `rows` rows of a product, and where it reads ahead: in `next`, or (NULL) in its own left side. */
 struct product_job {
@@ -217,6 +218,7 @@ struct transposed_job {
 GP_INLINE void transposed_tile(float *c, const float *a, const float *b, const struct transposed_job *job,
 			       gp_vec_mask mask, struct ahead ahead, const bool masked, const int mr, const int nv)
 {
+	const int group = mr % VEC_SCALARS == 0 ? VEC_SCALARS : 1;
 	gp_vec sum[16][MAX_NV];
 #pragma GCC unroll 16
 	for (int i = 0; i < mr; i++)
@@ -224,7 +226,7 @@ GP_INLINE void transposed_tile(float *c, const float *a, const float *b, const s
 		for (int j = 0; j < nv; j++)
 			sum[i][j] = vec_zero();
 	for (int64_t l = 0; l < job->rows; l++, a += job->lda, b += job->ldb) {
-		gp_vec bv[MAX_NV];
+		gp_vec bv[MAX_NV], left = vec_zero();
 		fetch(&ahead, l);
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
@@ -232,10 +234,11 @@ GP_INLINE void transposed_tile(float *c, const float *a, const float *b, const s
 						      : vec_load(b + j * VEC_LANES);
 #pragma GCC unroll 16
 		for (int i = 0; i < mr; i++) {
-			const gp_vec av = vec_all(a[i]);
+			if (i % group == 0)
+				left = group == 1 ? vec_all(a[i]) : vec_scalars(a + i);
 #pragma GCC unroll 4
 			for (int j = 0; j < nv; j++)
-				sum[i][j] = vec_fma(av, bv[j], sum[i][j]);
+				sum[i][j] = vec_fma_scalar(left, i % group, bv[j], sum[i][j]);
 		}
 	}
 #pragma GCC unroll 16
@@ -263,53 +266,17 @@ typedef void (*transposed_fn)(float *c, const float *a, const float *b, const st
 		else                                                                                                   \
 			transposed_tile(c, a, b, job, mask, ahead, true, mr, nv);                                      \
 	}
-#if VEC_REGISTERS == 32
-TRANSPOSED(16, 1)
-TRANSPOSED(8, 1)
-TRANSPOSED(4, 1)
-TRANSPOSED(1, 1)
-TRANSPOSED(12, 2)
-TRANSPOSED(8, 2)
-TRANSPOSED(4, 2)
-TRANSPOSED(1, 2)
-TRANSPOSED(8, 3)
-TRANSPOSED(4, 3)
-TRANSPOSED(2, 3)
-TRANSPOSED(1, 3)
-TRANSPOSED(6, 4)
-TRANSPOSED(4, 4)
-TRANSPOSED(2, 4)
-TRANSPOSED(1, 4)
-#else
-TRANSPOSED(8, 1)
-TRANSPOSED(4, 1)
-TRANSPOSED(2, 1)
-TRANSPOSED(1, 1)
-TRANSPOSED(6, 2)
-TRANSPOSED(4, 2)
-TRANSPOSED(2, 2)
-TRANSPOSED(1, 2)
-TRANSPOSED(4, 3)
-TRANSPOSED(3, 3)
-TRANSPOSED(2, 3)
-TRANSPOSED(1, 3)
-#endif
+/* clang-format off */
+#define TRANSPOSED_ROW(nv, a, b, c, d) TRANSPOSED(a, nv) TRANSPOSED(b, nv) TRANSPOSED(c, nv) TRANSPOSED(d, nv)
+TRANSPOSED_TILES(TRANSPOSED_ROW)
 
+#define TRANSPOSED_ENTRY(nv, a, b, c, d)                                                                               \
+	{{a, transposed_##a##_##nv}, {b, transposed_##b##_##nv}, {c, transposed_##c##_##nv}, {d, transposed_##d##_##nv}},
 static const struct {
 	int mr;
 	transposed_fn run;
-} transposed_tiles[MAX_NV][SIZES] = {
-#if VEC_REGISTERS == 32
-	{{16, transposed_16_1}, {8, transposed_8_1}, {4, transposed_4_1}, {1, transposed_1_1}},
-	{{12, transposed_12_2}, {8, transposed_8_2}, {4, transposed_4_2}, {1, transposed_1_2}},
-	{{8, transposed_8_3}, {4, transposed_4_3}, {2, transposed_2_3}, {1, transposed_1_3}},
-	{{6, transposed_6_4}, {4, transposed_4_4}, {2, transposed_2_4}, {1, transposed_1_4}},
-#else
-	{{8, transposed_8_1}, {4, transposed_4_1}, {2, transposed_2_1}, {1, transposed_1_1}},
-	{{6, transposed_6_2}, {4, transposed_4_2}, {2, transposed_2_2}, {1, transposed_1_2}},
-	{{4, transposed_4_3}, {3, transposed_3_3}, {2, transposed_2_3}, {1, transposed_1_3}},
-#endif
-};
+} transposed_tiles[TRANSPOSED_NV][SIZES] = {TRANSPOSED_TILES(TRANSPOSED_ENTRY)};
+/* clang-format on */
 
 static void transposed_panel(float *c, const float *a, int64_t m, const float *b, const struct transposed_job *job,
 			     int64_t nv, gp_vec_mask mask)
@@ -326,7 +293,7 @@ static void transposed_panel(float *c, const float *a, int64_t m, const float *b
 static void multiply_transposed(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows, int64_t m,
 				int64_t n, bool fresh, struct gp_fetch *next)
 {
-	const struct panels p = panels_of(n);
+	const struct panels p = panels_within(n, TRANSPOSED_NV);
 	struct transposed_job job = {.lda = a.stride, .ldb = b.stride, .ldc = n, .fresh = fresh, .next = next};
 	if (rows == 0 && fresh)
 		memset(c, 0, (size_t)(m * n) * sizeof *c);

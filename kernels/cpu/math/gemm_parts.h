@@ -17,8 +17,9 @@
 #define TILE_ROWS   24          /* a multiple of every tile's height */
 #define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
 #define FEW_FLOATS  6144        /* of a packed matrix that stays in L1: rows are then gone through once */
+#define SMALL_TILES (VEC_LANES < VEC_LINE)
 /* Rows by which memory is asked for what will be written before it is; 0: those of a tile. Small tiles are soon done. */
-#define WRITE_AHEAD (VEC_REGISTERS < 32 ? TILE_ROWS : 0)
+#define WRITE_AHEAD (SMALL_TILES ? TILE_ROWS : 0)
 
 /* --- panels ----------------------------------------------------------------------------------------------------- */
 
@@ -26,13 +27,18 @@ struct panels {
 	int64_t vectors, count;
 };
 
-/* With few registers pairs of vectors, and three where one is left over; else as even as possible. None exceeds MAX_NV. */
-static inline struct panels panels_of(int64_t n)
+/* With few registers pairs of vectors, and three where one is left over; else as even as possible, and none exceeds `most`. */
+static inline struct panels panels_within(int64_t n, int64_t most)
 {
 	int64_t vectors = (n + VEC_LANES - 1) / VEC_LANES;
 	if (VEC_REGISTERS < 32)
 		return (struct panels){vectors, vectors < 2 ? vectors : vectors / 2};
-	return (struct panels){vectors, (vectors + MAX_NV - 1) / MAX_NV};
+	return (struct panels){vectors, (vectors + most - 1) / most};
+}
+
+static inline struct panels panels_of(int64_t n)
+{
+	return panels_within(n, MAX_NV);
 }
 
 /* First vector of panel p. */
@@ -47,7 +53,7 @@ static inline int64_t panel_at(const struct panels *p, int64_t panel)
 static inline int64_t block_rows(int64_t k, int64_t n)
 {
 	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * (k + n)) / TILE_ROWS * TILE_ROWS;
-	if (VEC_REGISTERS < 32 && k * n <= FEW_FLOATS)
+	if (SMALL_TILES && k * n <= FEW_FLOATS)
 		return TILE_ROWS;
 	return rows < TILE_ROWS ? TILE_ROWS : rows;
 }
@@ -89,10 +95,11 @@ GP_INLINE void fetch(const struct ahead *ahead, int64_t line)
 /* A tile further down: memory is asked for its lines while this one is computed. */
 GP_INLINE void will_write(const float *c, int64_t ldc, const int mr, const int nv)
 {
+	const int step = VEC_LANES < VEC_LINE / 2 ? 2 : 1;
 #pragma GCC unroll 8
 	for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
-		for (int j = 0; j < nv; j++)
+		for (int j = 0; j < nv; j += step)
 			vec_soon_written(c + i * ldc + j * VEC_LANES);
 }
 

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One register of floats: 16 with AVX-512, 8 with AVX2, by the flags that a file is compiled with. Loops that are written
- * with these functions (gemm_body.h, depthwise_body.h, winograd_body.h, winograd_filter_body.h, bn_rows_body.h) are
- * compiled once for each instruction set: NAME_avx2.c and NAME_avx512.c are a few lines around them. They give the same
- * bits wherever an element of the result does not depend on its neighbours, since every operation here rounds once.
- * A further instruction set needs a header like the two below, with at least 16 registers.
+ * One register of floats: 16 with AVX-512, 8 with AVX2, 4 with NEON of ARM64, by the flags that a file is compiled with.
+ * Loops that are written with these functions (gemm_body.h, depthwise_body.h, winograd_body.h, winograd_filter_body.h,
+ * bn_rows_body.h) are compiled once for each instruction set: NAME_avx2.c, NAME_avx512.c and NAME_neon.c are a few lines
+ * around them. They give the same bits wherever an element of the result does not depend on its neighbours, since every
+ * operation here rounds once.
+ *
+ * A further instruction set needs a header like the three below, with at least 16 registers. Besides the functions, it says
+ *   VEC_LANES         how many floats a register has,
+ *   VEC_REGISTERS     how many registers there are,
+ *   VEC_SCALARS       how many neighbours in memory vec_scalars takes into one register, for use one by one,
+ *   VEC_TAKES_MEMORY  whether arithmetic takes an operand from memory for nothing; else loops load once what they use twice.
  *
  * Unlike lanes.h, whose sixteen floats are two registers with AVX2, for loops in which the number of registers decides.
  *
@@ -22,10 +28,12 @@
 
 #define VEC_LINE 16 /* floats of a cache line */
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
 #include "kernels/cpu/math/vec_avx512.h"
-#else
+#elif defined(__AVX2__)
 #include "kernels/cpu/math/vec_avx2.h"
+#else
+#include "kernels/cpu/math/vec_neon.h"
 #endif
 
 /* Asks memory for a line that will be read, into the first cache or the second; or written. */

@@ -9,8 +9,10 @@
 
 #include <immintrin.h>
 
-#define VEC_LANES     8
-#define VEC_REGISTERS 16
+#define VEC_LANES        8
+#define VEC_REGISTERS    16
+#define VEC_SCALARS      1
+#define VEC_TAKES_MEMORY 1
 
 typedef __m256 gp_vec;
 typedef int64_t gp_vec_mask; /* how many of the first lanes count: a register for it would be one too many in tiles */
@@ -90,6 +92,17 @@ GP_INLINE gp_vec vec_mul(gp_vec a, gp_vec b)
 GP_INLINE gp_vec vec_fma(gp_vec a, gp_vec b, gp_vec c)
 {
 	return _mm256_fmadd_ps(a, b, c);
+}
+
+GP_INLINE gp_vec vec_scalars(const float *at)
+{
+	return _mm256_set1_ps(*at);
+}
+
+GP_INLINE gp_vec vec_fma_scalar(gp_vec scalars, const int i, gp_vec b, gp_vec c)
+{
+	(void)i;
+	return vec_fma(scalars, b, c);
 }
 
 GP_INLINE gp_vec vec_larger(gp_vec a, gp_vec b)

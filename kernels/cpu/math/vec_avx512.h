@@ -9,8 +9,10 @@
 
 #include "kernels/cpu/math/turn_avx512.h"
 
-#define VEC_LANES     16
-#define VEC_REGISTERS 32
+#define VEC_LANES        16
+#define VEC_REGISTERS    32
+#define VEC_SCALARS      1
+#define VEC_TAKES_MEMORY 1
 
 typedef __m512 gp_vec;
 typedef __mmask16 gp_vec_mask; /* the lanes that count: some of the first, or VEC_ALL */
@@ -86,7 +88,19 @@ GP_INLINE gp_vec vec_fma(gp_vec a, gp_vec b, gp_vec c)
 	return _mm512_fmadd_ps(a, b, c);
 }
 
-/* a > b ? a : b, and a < b ? a : b: b where either is NaN. */
+/* VEC_SCALARS neighbours in memory, and scalar `i` of such times b, + c, rounded once. vec_all gives them as one, number 0. */
+GP_INLINE gp_vec vec_scalars(const float *at)
+{
+	return _mm512_set1_ps(*at);
+}
+
+GP_INLINE gp_vec vec_fma_scalar(gp_vec scalars, const int i, gp_vec b, gp_vec c)
+{
+	(void)i;
+	return vec_fma(scalars, b, c);
+}
+
+/* a > b ? a : b, and a < b ? a : b: b where either is NaN. vec_smaller's `a` is neither NaN nor 0. */
 GP_INLINE gp_vec vec_larger(gp_vec a, gp_vec b)
 {
 	return _mm512_max_ps(a, b);

@@ -4,13 +4,13 @@
  */
 #include "kernels/cpu/math/winograd.h"
 
-#include "common/base/isa.h"
+#include "kernels/cpu/math/vec_versions.h"
 #include "kernels/cpu/math/winograd_kernels.h"
 #include "kernels/cpu/math/winograd_sizes.h"
 
 bool gp_wino_supported(void)
 {
-	return gp_isa() != GP_ISA_PORTABLE;
+	return gp_vec_supported();
 }
 
 enum gp_wino_kind gp_wino_choose(const struct gp_wino *g, int64_t stride, int64_t pad_bottom, int64_t pad_right)
@@ -44,12 +44,14 @@ int64_t gp_wino_tiles(const struct gp_wino *g)
 
 static const struct gp_wino_image_kernels *images(void)
 {
-	return gp_isa() == GP_ISA_AVX512 ? &gp_wino_images_avx512 : &gp_wino_images_avx2;
+	static const struct gp_wino_image_kernels *const versions[] = GP_VEC_VERSIONS(gp_wino_images);
+	return versions[gp_isa()];
 }
 
 static const struct gp_wino_filter_kernels *filters(void)
 {
-	return gp_isa() == GP_ISA_AVX512 ? &gp_wino_filters_avx512 : &gp_wino_filters_avx2;
+	static const struct gp_wino_filter_kernels *const versions[] = GP_VEC_VERSIONS(gp_wino_filters);
+	return versions[gp_isa()];
 }
 
 void gp_wino_read(const struct gp_wino *g, struct gp_wino_matrices v, const float *x, const float *zeros, int64_t from,

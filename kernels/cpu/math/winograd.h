@@ -2,7 +2,7 @@
  *
  * Parts of Winograd's minimal filtering for 3x3 convolutions with stride 1 or
  * 2 over channels-last images: transforms of images, filters and gradients, with
- * AVX2 or AVX-512. The matrix products between them are gemm.h's, the order of
+ * AVX2, AVX-512 or NEON. The matrix products between them are gemm.h's, the order of
  * everything is cpu_winograd.c's. gp_wino_supported tells whether this
  * processor can run them. All instruction sets give the same bits.
  *

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Winograd's 3x3 convolutions over vec.h, for winograd_avx2.c and winograd_avx512.c: images and their gradients to points,
- * products back to images, a vector of channels at a time. Filters are in winograd_filter_body.h. See winograd.h.
+ * Winograd's 3x3 convolutions over vec.h, for winograd_avx2.c, winograd_avx512.c and winograd_neon.c: images and their
+ * gradients to points, products back to images, a vector of channels at a time. Filters are in winograd_filter_body.h. See
+ * winograd.h.
  *
  * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_winograd.c
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Winograd's 3x3 convolutions over vec.h, for winograd_filter_avx2.c and winograd_filter_avx512.c: filters to points,
+ * Winograd's 3x3 convolutions over vec.h, for winograd_filter_avx2.c and the files like it: filters to points,
  * gradients of points back to filters, a vector of channels at a time, from and to PyTorch's layout. See winograd.h.
  *
  * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_winograd.c
@@ -99,28 +99,35 @@ GP_INLINE void taps_axis(const int kind, gp_vec *w, const gp_vec *p)
 
 /* --- filters ---------------------------------------------------------------------------------------------------- */
 
+#define TAP_ROWS                                                                                                       \
+	((TAPS + VEC_LANES - 2) / VEC_LANES) /* vectors of a filter's taps, but for the last one that goes alone */
+
 /*
  * Nine taps of VEC_LANES filters that lie `stride` floats apart, of which `lanes` are there. A vector of 16 holds all nine
- * of one filter; of 8, all but the last, which goes its own way.
+ * of one filter; of 8 or 4, all but the last, which goes its own way.
  */
 GP_INLINE void load_taps(gp_vec *tap, const float *w, int64_t stride, int64_t lanes, bool turned)
 {
 	static const float none[TAPS];
 	const float *at[VEC_LANES];
-	gp_vec row[VEC_LANES], last = vec_zero();
+	gp_vec row[TAP_ROWS][VEC_LANES], last = vec_zero();
 #pragma GCC unroll 16
 	for (int i = 0; i < VEC_LANES; i++) {
 		at[i] = i < lanes ? w + i * stride : none;
-		row[i] = vec_load_first(vec_first(TAPS), at[i]);
+#pragma GCC unroll 2
+		for (int r = 0; r < TAP_ROWS; r++)
+			row[r][i] = vec_load_first(vec_first(TAPS - r * VEC_LANES), at[i] + r * VEC_LANES);
 	}
-	vec_turn(row);
+#pragma GCC unroll 2
+	for (int r = 0; r < TAP_ROWS; r++)
+		vec_turn(row[r]);
 	if (VEC_LANES < TAPS)
 		last = vec_column(at, TAPS - 1);
 #pragma GCC unroll 9
 	for (int t = 0; t < TAPS; t++) {
 		const int back = TAPS - 1 - t;
-		const gp_vec plain = t < VEC_LANES ? row[t] : last;
-		tap[t] = turned ? back < VEC_LANES ? row[back] : last : plain;
+		const gp_vec plain = t < TAP_ROWS * VEC_LANES ? row[t / VEC_LANES][t % VEC_LANES] : last;
+		tap[t] = !turned ? plain : back < TAP_ROWS * VEC_LANES ? row[back / VEC_LANES][back % VEC_LANES] : last;
 	}
 }
 
@@ -173,21 +180,25 @@ static void make_filters(const struct gp_wino *g, struct gp_wino_matrices u, con
 	}
 }
 
-/* Nine taps of VEC_LANES filters, one after another. */
+/* Nine taps of VEC_LANES filters, one after another: VEC_LANES of a filter at a time, and the last for itself. */
 GP_INLINE void pack_taps(float *packed, const gp_vec *tap)
 {
-	gp_vec row[VEC_LANES];
 	float last[VEC_LANES];
+#pragma GCC unroll 2
+	for (int t = 0; t < TAP_ROWS * VEC_LANES; t += VEC_LANES) {
+		gp_vec row[VEC_LANES];
 #pragma GCC unroll 16
-	for (int i = 0; i < VEC_LANES; i++)
-		row[i] = i < TAPS ? tap[i] : vec_zero();
-	vec_turn(row);
-	if (VEC_LANES < TAPS)
+		for (int i = 0; i < VEC_LANES; i++)
+			row[i] = t + i < TAPS ? tap[t + i] : vec_zero();
+		vec_turn(row);
+#pragma GCC unroll 16
+		for (int i = 0; i < VEC_LANES; i++) /* each one's rest is overwritten by the next */
+			vec_store(packed + i * TAPS + t, row[i]);
+	}
+	if (VEC_LANES < TAPS) {
 		vec_store(last, tap[TAPS - 1]);
 #pragma GCC unroll 16
-	for (int i = 0; i < VEC_LANES; i++) { /* each one's rest is overwritten by the next */
-		vec_store(packed + i * TAPS, row[i]);
-		if (VEC_LANES < TAPS)
+		for (int i = 0; i < VEC_LANES; i++)
 			packed[i * TAPS + TAPS - 1] = last[i];
 	}
 }

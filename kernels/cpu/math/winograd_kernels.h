@@ -27,8 +27,8 @@ struct gp_wino_filter_kernels {
 			 const struct gp_wino_part *part, bool fresh);
 };
 
-extern const struct gp_wino_image_kernels gp_wino_images_avx2, gp_wino_images_avx512;
-extern const struct gp_wino_filter_kernels gp_wino_filters_avx2, gp_wino_filters_avx512;
+extern const struct gp_wino_image_kernels gp_wino_images_avx2, gp_wino_images_avx512, gp_wino_images_neon;
+extern const struct gp_wino_filter_kernels gp_wino_filters_avx2, gp_wino_filters_avx512, gp_wino_filters_neon;
 
 /* The functions of winograd_body.h and winograd_filter_body.h, in this order. */
 #define GP_WINO_IMAGE_KERNELS                                                                                          \

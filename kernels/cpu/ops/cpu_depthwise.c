@@ -4,7 +4,7 @@
  * row by row with depthwise.h: half of MobileNetV2's memory traffic and little
  * of its arithmetic. Backward runs the weight gradient and dx together while
  * their rows are in the cache. Other depthwise convolutions, and processors
- * without AVX2, take gp_cpu_op_conv2d. Rows are shared out over threads; the weight
+ * without AVX2 or NEON, take gp_cpu_op_conv2d. Rows are shared out over threads; the weight
  * gradient adds one partial sum per thread, in their order.
  * Test: tests/unit/test_cpu_ops.c
  */

@@ -3,7 +3,7 @@
  * Convolution 3x3 with stride 1 or 2 (no groups, no bias) by Winograd's algorithm:
  * a quarter of the multiplications, as matrix products per point between
  * transformed images and transformed filters. See winograd.h. Other 3x3
- * convolutions, and processors without AVX2, take gp_cpu_op_conv2d.
+ * convolutions, and processors without AVX2 or NEON, take gp_cpu_op_conv2d.
  *
  * Filters are kept in PyTorch's layout only, their gradient, too: they are transformed on the fly, a panel of output
  * channels at a time, which costs less than reading them transformed from memory. Images are transformed into scratch

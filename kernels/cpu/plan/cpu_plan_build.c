@@ -28,7 +28,6 @@ static enum gp_status check_spec(const struct cpu_plan *p, struct gp_err *err)
 /* Also in bf16: depthwise convolutions wait for memory, and Winograd's, a quarter of the products, are no slower in fp32. */
 static const struct cpu_op *op_of(const struct cpu_plan *p, const struct gp_node *n)
 {
-#if defined(__x86_64__) /* the own kernels' */
 	const struct gp_shape *in = &p->base.spec.graph->value[n->in[0]].type.shape;
 	if (!p->dev->plain && gp_cpu_pointwise_fits(n))
 		return &gp_cpu_pointwise;
@@ -36,7 +35,6 @@ static const struct cpu_op *op_of(const struct cpu_plan *p, const struct gp_node
 		return &gp_cpu_depthwise;
 	if (!p->dev->plain && gp_cpu_winograd_fits(n, in))
 		return &gp_cpu_winograd;
-#endif
 	const struct cpu_op *dnn = gp_dnn_op(p->dev, n->op);
 	if (dnn)
 		return dnn;
