@@ -14,7 +14,7 @@
 	data_packages=(dataset-fashion-mnist)
 	# To build for ARM64 on another machine, and to run what was built: a compiler, tools of the machine, libraries of ARM64.
 	arm64_tools=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross cmake ninja-build pkg-config
-		protobuf-c-compiler libsimde-dev qemu-user-static iproute2 openssl dataset-fashion-mnist)
+		protobuf-c-compiler libsimde-dev qemu-user-static qemu-user iproute2 openssl dataset-fashion-mnist)
 	arm64_libraries=(libc6 libgomp1 libuv1-dev libprotobuf-c-dev libjansson-dev libssl-dev libxxhash-dev zlib1g-dev
 		libturbojpeg0-dev libpng-dev libzstd-dev libpcre2-dev libutf8proc-dev libmicrohttpd-dev libgnutls28-dev
 		libcmocka-dev)

@@ -29,13 +29,14 @@ passed=0 failed=0 skipped=0
 
 usage() {
 	cat <<-END
-	usage: deploy/test.sh [PRESET]...
+	usage: deploy/test.sh [--with-arm64] [PRESET]...
 	       deploy/test.sh --arch arm64
 
 	Installs the Debian packages that are missing (as root or by sudo), builds each PRESET in build/PRESET
 	and runs its tests. PRESET is one of release, dev, asan and tsan; without one, all four are run.
 	--arch arm64 builds for ARM64 on another machine, in build/arm64, and runs the tests under qemu, some
-	of them beside programs of this machine in build/dev; that takes hours on two cores.
+	of them beside programs of this machine in build/dev; that takes hours on two cores. --with-arm64 runs,
+	after the presets, those of them that show most in a few minutes: kernels of layers and codecs.
 
 	The last line tells how many tests passed and failed. The exit status is 0 when every preset was built,
 	ran at least one test, and no test failed; it is 1 when not, and 2 when PRESET is unknown. What a build
@@ -57,17 +58,23 @@ selection() { # PRESET
 	asan) echo "-L unit|fuzz|asan" ;;
 	tsan) echo "-L unit -R $threaded" ;;
 	arm64) echo "-L unit|fuzz|e2e|arm64" ;;
+	arm64-part) echo "-L arm64 -E ^arm64_" ;;
 	esac
 }
 
-# What to build for them. Each threaded test runs the program that it is named after, up to "_in_tls".
+# The programs of tests. Each threaded test runs the program that it is named after, up to "_in_tls".
+programs_of() { # PRESET CTEST-ARGUMENT...
+	ctest --preset "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/_in_tls$//' | sort -u
+}
+
+# What to build for them.
 targets() { # PRESET CTEST-ARGUMENT...
 	case $1 in
 	dev) echo single_programs ;;
 	release) printf '%s\n' test_programs gpclient gpserverd ;;
 	asan) printf '%s\n' test_programs gpclient gpserverd ;;
 	arm64) printf '%s\n' test_programs single_programs ;;
-	tsan) ctest --preset tsan -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/_in_tls$//' | sort -u ;;
+	arm64-part | tsan) programs_of "${1%-part}" "${@:2}" ;;
 	esac
 }
 
@@ -101,13 +108,13 @@ add_results() { # JUNIT-FILE
 	[ $((tests - unrun)) -gt 0 ]
 }
 
-run_preset() { # PRESET
-	local preset=$1 junit=$PWD/build/$1/results.xml args=() to_build=()
-	read -r -a args <<<"$(selection "$preset")"
+run_preset() { # PRESET [PART]
+	local preset=$1 part=${2:-$1} junit=$PWD/build/$1/results.xml args=() to_build=()
+	read -r -a args <<<"$(selection "$part")"
 	mkdir -p "build/$preset" && rm -f "$junit"
 	say "$preset: configure and build"
 	quietly "build/$preset/configure.log" cmake --preset "$preset" || return 1
-	mapfile -t to_build < <(targets "$preset" "${args[@]}")
+	mapfile -t to_build < <(targets "$part" "${args[@]}")
 	[ ${#to_build[@]} -gt 0 ] || return 1
 	quietly "build/$preset/build.log" cmake --build --preset "$preset" -j"$(nproc)" --target "${to_build[@]}" || return 1
 	say "$preset: test"
@@ -121,7 +128,7 @@ build_this_end() {
 	mkdir -p build/dev
 	say "dev: programs of this machine"
 	quietly build/dev/configure.log cmake --preset dev &&
-		quietly build/dev/build.log cmake --build --preset dev -j"$(nproc)" --target gpclient gpserverd codec_bits
+		quietly build/dev/build.log cmake --build --preset dev -j"$(nproc)" --target gpclient gpserverd codec_bits instructions
 }
 
 run_arch() { # ARCHITECTURE
@@ -135,6 +142,12 @@ run_arch() { # ARCHITECTURE
 	failed=$((failed + 1))
 }
 
+run_arm64_part() {
+	install_missing_for_arm64 && run_preset arm64 arm64-part && return
+	echo "test.sh: what ARM64's tests need was not built, or no test was run"
+	failed=$((failed + 1))
+}
+
 report() {
 	say "done, $skipped skipped"
 	echo "$passed passed, $failed failed"
@@ -142,7 +155,7 @@ report() {
 }
 
 main() {
-	local preset
+	local preset with_arm64=false
 	case ${1:-} in
 	-h | --help) usage && exit 0 ;;
 	--arch)
@@ -150,6 +163,7 @@ main() {
 		report
 		exit
 		;;
+	--with-arm64) with_arm64=true && shift ;;
 	esac
 	[ $# -gt 0 ] || set -- release dev asan tsan
 	for preset in "$@"; do
@@ -163,6 +177,7 @@ main() {
 		echo "test.sh: the preset $preset was not built, or it ran no test"
 		failed=$((failed + 1))
 	done
+	! $with_arm64 || run_arm64_part
 	report
 }
 
