@@ -84,7 +84,7 @@ for program in gpclient gpserverd; do
 	GP_SIMD=sse9 "$build/$program" --version >/dev/null 2>"$work/err" && grep -q "^$program: GP_SIMD=sse9 is none" "$work/err" ||
 		fail "$program with GP_SIMD=sse9: $(cat "$work/err")"
 	GP_ENGINE=simple "$build/$program" --version >/dev/null 2>"$work/err" &&
-		grep -q "^$program: GP_ENGINE=simple is not plain" "$work/err" ||
+		grep -q "^$program: GP_ENGINE=simple is none of own, plain" "$work/err" ||
 		fail "$program with GP_ENGINE=simple: $(cat "$work/err")"
 	GP_FAULT=malloc:1 "$build/$program" --version >/dev/null 2>"$work/err" &&
 		grep -q "^$program: GP_FAULT=malloc:1 makes nothing fail" "$work/err" ||

@@ -18,6 +18,7 @@
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/loops/simd.h"
 #include "kernels/cpu/math/winograd.h"
+#include "tests/sanitized.h"
 #include "tests/unit/each_isa.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/same_bits.h"
@@ -25,6 +26,7 @@
 
 #define TOLERANCE   5e-6 /* relative L2 */
 #define MAX_THREADS 3
+#define EVERY       4 /* of the convolutions in runs that take a part of them */
 #define BITS        0x89a4862c0afcfc9eu /* of all results, on every processor */
 
 struct conv {
@@ -293,6 +295,8 @@ static void threads_change_no_bit_of_the_data(void **state)
 	if (!gp_wino_supported())
 		skip();
 	for (size_t i = 0; i < CONVS; i++) {
+		if (left_to_plain_runs(EVERY, (int)i))
+			continue;
 		struct bed one = make_bed(&convs[i]);
 		run(&one, 1, 2);
 		for (int threads = 2; threads <= MAX_THREADS; threads++) {
@@ -313,6 +317,8 @@ static void a_gradient_is_the_same_again(void **state)
 	if (!gp_wino_supported())
 		skip();
 	for (size_t i = 0; i < CONVS; i++) {
+		if (left_to_plain_runs(EVERY, (int)i))
+			continue;
 		struct bed first = make_bed(&convs[i]), again = make_bed(&convs[i]);
 		run(&first, MAX_THREADS, 2);
 		run(&again, MAX_THREADS, 2);
@@ -328,6 +334,8 @@ static void an_image_does_not_depend_on_its_batch(void **state)
 	if (!gp_wino_supported())
 		skip();
 	for (size_t i = 0; i < CONVS; i++) {
+		if (left_to_plain_runs(EVERY, (int)i))
+			continue;
 		struct bed all = make_bed(&convs[i]), alone = make_bed(&convs[i]);
 		int last = convs[i].images - 1;
 		run(&all, 1, 1);

@@ -10,7 +10,7 @@ extern const struct cpu_op gp_cpu_dnn_conv2d, gp_cpu_dnn_conv2d_transpose, gp_cp
 
 enum gp_status gp_dnn_open(struct cpu_device *dev, struct gp_err *err)
 {
-	if (dev->plain)
+	if (dev->own)
 		return GP_OK;
 	const dnnl_status_t status = dnnl_engine_create(&dev->engine, dnnl_cpu, 0);
 	if (status != dnnl_success)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the CPU device asks of oneDNN. Where oneDNN is not built in (GP_ONEDNN in
- * CMakeLists.txt), or the device is plain (cpu_plan.h), there is no engine, and
+ * CMakeLists.txt), or the device does without (cpu_plan.h), there is no engine, and
  * every operation runs on own loops: the answers here are then that nothing was
  * to do. Only for kernels/cpu.
  *
@@ -13,7 +13,7 @@
 #include "kernels/cpu/plan/cpu_plan.h"
 
 #ifdef GP_ONEDNN
-/* Makes the device's engine, unless it is plain. */
+/* Makes the device's engine, unless it does without. */
 enum gp_status gp_dnn_open(struct cpu_device *dev, struct gp_err *err);
 void gp_dnn_close(struct cpu_device *dev);
 /* Makes the plan's stream, where there is an engine. */

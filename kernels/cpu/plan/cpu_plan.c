@@ -34,6 +34,7 @@ static enum gp_status cpu_open(const char *arg, int threads, struct gp_device **
 		GP_FAIL(err, GP_NOMEM, "out of memory for the cpu device");
 	const char *engine = getenv("GP_ENGINE");
 	dev->plain = engine && strcmp(engine, "plain") == 0;
+	dev->own = dev->plain || (engine && strcmp(engine, "own") == 0);
 	const enum gp_status status = gp_dnn_open(dev, err);
 	if (status != GP_OK) {
 		gp_free(dev);

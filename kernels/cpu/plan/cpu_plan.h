@@ -52,7 +52,8 @@ struct gp_store_coder;
 struct cpu_device {
 	struct gp_device base;
 	struct dnnl_engine *engine; /* oneDNN's; NULL where there is none (kernels/cpu/onednn/dnn_device.h) */
-	bool plain;                 /* GP_ENGINE=plain in the environment: only what runs on every processor */
+	bool own;                   /* GP_ENGINE=own in the environment: own loops alone, without oneDNN */
+	bool plain;                 /* GP_ENGINE=plain: of these, only what runs on every processor */
 };
 
 /* What an op sees of one call. Where only forward, or only backward, is said, the other has none. */
