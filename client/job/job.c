@@ -26,7 +26,8 @@
 #include "common/graph/graph_part.h"
 #include "common/wire/control.h"
 
-#define PREFETCH         3
+#define AHEAD_MOST       3         /* batches that are read while others are trained on */
+#define AHEAD_BYTES      (8 << 20) /* of all of them, if they are more than one: devices may be small */
 #define PLAIN_PROGRESS_S 5
 #define BATCH_BYTES      (1 << 30) /* of pictures whose size is a file's alone */
 
@@ -294,6 +295,16 @@ enum gp_status gp_job_check_batch(const struct gp_job_settings *s, const struct 
 	return GP_OK;
 }
 
+/* One is enough to read while the batch before it is computed; more make up for what takes longer to read. */
+static int batches_ahead(const struct gp_dataset *d, int64_t batch, bool train)
+{
+	uint64_t bytes = 0;
+	for (int k = 0; k < gp_dataset_tensors(d); k++)
+		bytes += gp_tensor_bytes(&gp_dataset_tensor_info(d)[k]);
+	const uint64_t fit = AHEAD_BYTES / (uint64_t)batch / (bytes ? bytes : 1);
+	return !train || fit < 1 ? 1 : fit < AHEAD_MOST ? (int)fit : AHEAD_MOST;
+}
+
 enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, enum gp_split split,
 				  struct gp_loader **out, struct gp_err *err)
 {
@@ -302,7 +313,7 @@ enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, 
 				      .shuffle = train,
 				      .drop_last = train,
 				      .seed = (uint64_t)j->set->seed,
-				      .prefetch = PREFETCH,
+				      .prefetch = batches_ahead(d, j->set->batch, train),
 				      .on_bad = j->on_bad,
 				      .on_bad_arg = j->on_bad_arg};
 	GP_TRY(check_batch(j, d, err));

@@ -18,7 +18,7 @@
 
 #define STEPS         8
 #define STEPS_COUNTED 3 /* the last ones, which are in the steady state */
-#define BATCHES_AHEAD 3 /* of the loader, as in job.c */
+#define BATCHES_AHEAD 3 /* of the loader, at most: job.c has fewer of large ones */
 #define CONTROL_BYTES 64.0
 #define FILLINGS      5 /* of a queue on the way */
 #define CHUNKS_MOST   65536
