@@ -68,7 +68,7 @@ struct count {
 static enum gp_status read_folder(const char *folder, struct gp_lease_sight *out, struct count *count,
 				  struct gp_err *err)
 {
-	DIR *d = opendir(folder);
+	DIR *d = gp_open_folder(folder);
 	*count = (struct count){0, 0};
 	*out = (struct gp_lease_sight){.there = false};
 	if (!d)
@@ -128,7 +128,7 @@ static enum gp_status remove_work(const char *work, struct gp_err *err)
 {
 	char path[PATH_MAX];
 	for (;;) {
-		DIR *d = opendir(work);
+		DIR *d = gp_open_folder(work);
 		if (!d)
 			return errno == ENOENT ? GP_OK : gp_fail_os(err, GP_IO, "open", work);
 		enum gp_status status = GP_OK;
@@ -149,7 +149,7 @@ static enum gp_status remove_works(const char *folder, struct gp_err *err)
 {
 	char path[PATH_MAX];
 	enum gp_status status = GP_OK;
-	DIR *d = opendir(folder);
+	DIR *d = gp_open_folder(folder);
 	if (!d)
 		return gp_fail_os(err, GP_IO, "open", folder);
 	for (const struct dirent *e; status == GP_OK && (e = readdir(d));)

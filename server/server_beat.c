@@ -220,12 +220,12 @@ static void remove_buried(const char *path)
 {
 	char inner[PATH_MAX];
 	struct gp_err ignored;
-	DIR *d = opendir(path);
+	DIR *d = gp_open_folder(path);
 	for (const struct dirent *e; d && (e = readdir(d));) { /* a run that was being made has a folder in it */
 		if (strncmp(e->d_name, "new-", 4) != 0 ||
 		    snprintf(inner, sizeof inner, "%s/%s", path, e->d_name) >= (int)sizeof inner)
 			continue;
-		DIR *made = opendir(inner);
+		DIR *made = gp_open_folder(inner);
 		for (const struct dirent *w; made && (w = readdir(made));) {
 			char work[PATH_MAX];
 			if (w->d_name[0] != '.' &&
@@ -258,7 +258,7 @@ enum gp_status gp_beat_each(const char *dir, void (*each)(const char *owner, voi
 {
 	char folder[PATH_MAX], path[PATH_MAX], owner[GP_OWNER_TEXT];
 	GP_TRY(beat_path(dir, "", "", folder, err));
-	DIR *d = opendir(folder);
+	DIR *d = gp_open_folder(folder);
 	if (!d)
 		return errno == ENOENT ? GP_OK : gp_fail_os(err, GP_IO, "open", folder);
 	for (const struct dirent *e; (e = readdir(d));) {

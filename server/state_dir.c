@@ -225,7 +225,7 @@ static enum gp_status each_run(struct gp_state_dir *d,
 {
 	uint8_t id[GP_RUN_ID_BYTES];
 	enum gp_status status = GP_OK;
-	DIR *dir = opendir(d->path);
+	DIR *dir = gp_open_folder(d->path);
 	if (!dir)
 		return gp_fail_os(err, GP_IO, "open", d->path);
 	for (const struct dirent *e; status == GP_OK && (e = readdir(dir));)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/durable.h"
 #include "server/state_dir_impl.h"
 
 #define PASS_EVERY_S 30
@@ -146,7 +147,7 @@ void gp_state_plan_refresh(struct gp_state_dir *d)
 
 static void begin_pass(struct gp_state_dir *d)
 {
-	d->refresh.dir = opendir(d->path);
+	d->refresh.dir = gp_open_folder(d->path);
 	d->refresh.pass++;
 	gp_state_plan_refresh(d);
 }

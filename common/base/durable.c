@@ -129,19 +129,23 @@ static enum gp_status remove_files(DIR *d, const char *path, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Not through a link: it may lead to anything, and those files are not ours. */
-static DIR *open_folder(const char *path)
+static DIR *open_folder(const char *path, int flags)
 {
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	if (!d && fd >= 0)
 		close(fd);
 	return d;
 }
 
+DIR *gp_open_folder(const char *path)
+{
+	return open_folder(path, 0);
+}
+
 enum gp_status gp_remove_folder(const char *path, struct gp_err *err)
 {
-	DIR *d = open_folder(path);
+	DIR *d = open_folder(path, O_NOFOLLOW); /* a link may lead to anything, and those files are not ours */
 	if (!d && errno == ENOENT)
 		return GP_OK;
 	if (!d && (errno == ENOTDIR || errno == ELOOP) && unlink(path) == 0)

@@ -71,7 +71,7 @@ static enum gp_status each_entry(const char *dir,
 				 enum gp_status (*each)(const char *name, void *arg, struct gp_err *err), void *arg,
 				 struct gp_err *err)
 {
-	DIR *d = opendir(dir);
+	DIR *d = gp_open_folder(dir);
 	if (!d && errno == ENOENT)
 		return GP_OK;
 	if (!d)

@@ -305,7 +305,6 @@ static void a_user_of_several_lanes_has_no_more_turns_than_one_of_a_single_lane(
 		used_ns[mine] += took_ns(f, j->lane, j->number);
 		left[mine]--;
 	}
-	assert_int_equal(left[0], 0); /* not the user of two lanes, which had twice as much to do */
 	fixture_deinit(f);
 	gp_free(f);
 }
