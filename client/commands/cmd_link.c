@@ -22,7 +22,7 @@
 struct settings {
 	struct gp_job_settings job; /* only its rows of TLS and tokens are used; it has to be the first member */
 	const char *listen, *to, *port_file, *log;
-	double time, rate, rate_up, rate_down, delay, jitter, stall, connect_timeout;
+	double time, rate, rate_up, rate_down, delay, jitter, queue, stall, connect_timeout;
 	int64_t stall_after, drop_after, drop_every, corrupt_byte, times, seed;
 	int direction, drop_mode;
 	bool trickle, json, insecure;
@@ -105,6 +105,14 @@ static const struct gp_opt own_rows[] = {
 	 .min = 0,
 	 .max = 60,
 	 .help = "up to so much more delay, at random; the order of the bytes is kept"},
+	{.name = "queue",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(queue),
+	 .value = "TIME",
+	 .initial = "2ms",
+	 .min = 0,
+	 .max = 10,
+	 .help = "what waits at the link's beginning, by its rate, before the sender is held back"},
 	{.name = "stall-after",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(stall_after),
@@ -236,9 +244,9 @@ static enum gp_status check_none_given(const struct gp_options_result *r, const 
 static enum gp_status check_measured(const struct gp_options_result *r, struct gp_err *err)
 {
 	static const char *const other[] = {"listen",  "to",         "port-file",  "insecure",  "rate",
-					    "rate-up", "rate-down",  "delay",      "jitter",    "stall-after",
-					    "stall",   "drop-after", "drop-every", "drop-mode", "corrupt-byte",
-					    "trickle", "direction",  "times",      "seed"};
+					    "rate-up", "rate-down",  "delay",      "jitter",    "queue",
+					    "stall-after", "stall",  "drop-after", "drop-every", "drop-mode",
+					    "corrupt-byte", "trickle", "direction", "times",    "seed"};
 	char why[128];
 	snprintf(why, sizeof why, "a simulated link; %.60s is to be measured", r->positional[0]);
 	return check_none_given(r, other, sizeof other / sizeof other[0], why, err);
@@ -280,8 +288,8 @@ static struct gp_link_spec make_spec(const struct settings *s, const struct gp_o
 		.listen = s->listen,
 		.to = s->to,
 		.connect_timeout_s = s->connect_timeout,
-		.shape = {{.rate_bps = up, .delay_s = s->delay, .jitter_s = s->jitter},
-			  {.rate_bps = down, .delay_s = s->delay, .jitter_s = s->jitter}},
+		.shape = {{.rate_bps = up, .delay_s = s->delay, .jitter_s = s->jitter, .queue_s = s->queue},
+			  {.rate_bps = down, .delay_s = s->delay, .jitter_s = s->jitter, .queue_s = s->queue}},
 		.faults = {.direction = (enum gp_link_direction)s->direction,
 			   .stall_after = position(r, "stall-after", s->stall_after),
 			   .drop_after = position(r, "drop-after", s->drop_after),

@@ -8,7 +8,6 @@
 #include "common/base/rng.h"
 
 #define PIECE_S          1e-3
-#define QUEUE_S          20e-3
 #define PIECE_BYTES_MIN  512
 #define PIECE_BYTES_MAX  (64u << 10)
 #define QUEUE_BYTES_MIN  (16u << 10)
@@ -68,5 +67,5 @@ size_t gp_link_pace_queue_bytes(const struct gp_link_shape *shape)
 	const double way_s = shape->delay_s + shape->jitter_s;
 	if (shape->rate_bps <= 0)
 		return clamp(UNSHAPED_BYTES + way_s * UNSHAPED_BYTES_S, UNSHAPED_BYTES, QUEUE_BYTES_MAX);
-	return clamp(shape->rate_bps / 8 * (QUEUE_S + way_s), QUEUE_BYTES_MIN, QUEUE_BYTES_MAX);
+	return clamp(shape->rate_bps / 8 * (shape->queue_s + way_s), QUEUE_BYTES_MIN, QUEUE_BYTES_MAX);
 }

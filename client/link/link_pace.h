@@ -20,6 +20,7 @@ struct gp_link_shape {
 	double rate_bps; /* 0 = as fast as it goes */
 	double delay_s;
 	double jitter_s; /* 0 to so much is added to the delay, drawn anew for every piece */
+	double queue_s;  /* so much of the rate waits at its beginning before the sender is held back; 16 KiB at least */
 };
 
 struct gp_link_pace {
@@ -35,7 +36,7 @@ void gp_link_pace_init(struct gp_link_pace *p, const struct gp_link_shape *shape
 size_t gp_link_pace_piece_bytes(const struct gp_link_shape *shape);
 /* When `bytes` that came in at now_ns arrive. */
 uint64_t gp_link_pace_due(struct gp_link_pace *p, uint64_t now_ns, size_t bytes);
-/* Bytes that wait for their turn before the sender is held back (20 ms of the rate), and those on the way. */
+/* Bytes that wait for their turn before the sender is held back (queue_s of the rate), and those on the way. */
 size_t gp_link_pace_queue_bytes(const struct gp_link_shape *shape);
 
 #endif

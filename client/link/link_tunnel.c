@@ -18,8 +18,8 @@
 #define LOOKAHEAD_NS     500000u      /* timers count milliseconds: what is due by then goes now */
 #define SETTLE_MS        1
 #define SETTLE_TURNS_MAX 500
-#define SOCKET_S         10e-3 /* of the rate */
-#define SOCKET_BYTES_MIN (64 << 10)
+#define SOCKET_S         2e-3 /* of the rate */
+#define SOCKET_BYTES_MIN (64 << 10) /* a segment of loopback: with less room TCP waits for a timer */
 #define SOCKET_BYTES_MAX (4 << 20)
 
 enum state {

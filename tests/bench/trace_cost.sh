@@ -81,7 +81,8 @@ main() {
 		echo "round $round: $with; $without" | tee -a "$work/rounds"
 	done
 	awk -F '[:;]' '{ split($2, a, " "); split($3, b, " "); wall += a[1]; wall0 += b[1]; cpu += a[2]; cpu0 += b[2] }
-		END { printf "time per batch %+.2f %%, processor time %+.2f %%\n", 100 * (wall / wall0 - 1), 100 * (cpu / cpu0 - 1) }' \
+		END { printf "time per batch %+.2f %%; processor time %+.2f %%, which is %+.2f %% of the time per batch\n",
+			100 * (wall / wall0 - 1), 100 * (cpu / cpu0 - 1), 100 * (cpu - cpu0) / wall0 }' \
 		"$work/rounds"
 }
 

@@ -101,8 +101,9 @@ static void the_same_seed_draws_the_same_jitter(void **state)
 static void queues_hold_what_is_on_the_way_and_little_more(void **state)
 {
 	(void)state;
-	const struct gp_link_shape plain = {.rate_bps = 100e6}, far = {.rate_bps = 100e6, .delay_s = 0.1},
-				   endless = {.delay_s = 60}, slow = {.rate_bps = 1000};
+	const struct gp_link_shape plain = {.rate_bps = 100e6, .queue_s = 0.02}, endless = {.delay_s = 60},
+				   far = {.rate_bps = 100e6, .delay_s = 0.1, .queue_s = 0.02},
+				   slow = {.rate_bps = 1000};
 	assert_int_equal(gp_link_pace_queue_bytes(&plain), 250000);
 	assert_int_equal(gp_link_pace_queue_bytes(&far), 250000 + 1250000);
 	assert_int_equal(gp_link_pace_queue_bytes(&endless), 64u << 20);
