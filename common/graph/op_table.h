@@ -15,8 +15,8 @@
  *   - a case in tests/tools/dump_ops.py, which has to be run with PyTorch: it
  *     writes tests/golden/ops/ops.safetensors anew. tests/unit/test_cpu_ops.c
  *     runs every case there and fails for an op that has none;
- *   - a case in tests/unit/op_graphs.h, which includes op_NAME.h, for the tests
- *     that compare devices.
+ *   - a case for the tests that compare devices: a row in tests/unit/op_graphs.h,
+ *     and its graph in the file there that has its kind.
  * Where it has a parameter that is no weight, bias or running statistic: a role
  * in enum gp_param_role (graph.h), its suffix in name_param (graph.c), and its
  * place in the order that PROTOCOL.md section 8 gives below the table.
