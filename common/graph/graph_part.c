@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parts and cuts of a graph. See graph_part.h. Test: tests/unit/test_graph.c
+ * Parts and cuts of a graph. See graph_part.h. Test: tests/unit/test_graph_parts.c
  */
 #include "common/graph/graph_part.h"
 

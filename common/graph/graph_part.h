@@ -3,7 +3,7 @@
  * Parts and cuts of a graph. Every value made before a cut and used behind it
  * crosses the cut: found from the graph, never declared.
  *
- * Threads: any; pure functions. Test: tests/unit/test_graph.c
+ * Threads: any; pure functions. Test: tests/unit/test_graph_parts.c
  */
 #ifndef GP_GRAPH_PART_H
 #define GP_GRAPH_PART_H

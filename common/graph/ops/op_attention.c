@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Self-attention: attributes, shapes, costs, builder. Test: tests/unit/test_graph.c
+ * Self-attention: attributes, shapes, costs, builder. Test: tests/unit/test_graph_language.c
  */
 #include "common/graph/ops/op_attention.h"
 

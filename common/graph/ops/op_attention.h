@@ -4,7 +4,7 @@
  * 3.2): of each head softmax(q k^T / sqrt(F / heads)) v, the heads side by side
  * in F. The projections before and behind it are linear layers.
  *
- * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph_language.c
  */
 #ifndef GP_OP_ATTENTION_H
 #define GP_OP_ATTENTION_H

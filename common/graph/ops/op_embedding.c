@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Embedding and masked mean: attributes, shapes, parameters, builders.
- * Test: tests/unit/test_graph.c
+ * Test: tests/unit/test_graph_parts.c
  */
 #include "common/graph/ops/op_embedding.h"
 

@@ -3,7 +3,7 @@
  * Token ids to rows of a table, and the mean over the positions that a mask
  * keeps.
  *
- * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph_parts.c
  */
 #ifndef GP_OP_EMBEDDING_H
 #define GP_OP_EMBEDDING_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layer norm: attributes, shapes, parameters, builder. Test: tests/unit/test_graph.c
+ * Layer norm: attributes, shapes, parameters, builder. Test: tests/unit/test_graph_language.c
  */
 #include "common/graph/ops/op_layer_norm.h"
 

@@ -4,7 +4,7 @@
  * torch.nn.LayerNorm), with the residual sum and the dropout that stand before
  * it in a transformer: norm(dropout(x) + residual) * weight + bias.
  *
- * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph_language.c
  */
 #ifndef GP_OP_LAYER_NORM_H
 #define GP_OP_LAYER_NORM_H

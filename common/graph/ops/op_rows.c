@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a sequence: attributes, shapes, parameters, builders. Test: tests/unit/test_graph.c
+ * Rows of a sequence: attributes, shapes, parameters, builders. Test: tests/unit/test_graph_language.c
  */
 #include "common/graph/ops/op_rows.h"
 

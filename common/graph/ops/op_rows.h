@@ -4,7 +4,7 @@
  * another (learned positions) or the same one to all (one type of tokens);
  * take_row gives one of them, as a classifier reads the first.
  *
- * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph_language.c
  */
 #ifndef GP_OP_ROWS_H
 #define GP_OP_ROWS_H
