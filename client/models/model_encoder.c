@@ -22,7 +22,7 @@
  * classifier's place, and lm_head.out for the scores alone. client/costs/partitions.h names the usual
  * cuts.
  *
- * Test: tests/unit/test_models.c, tests/unit/test_encoder.c, tests/e2e/typed_tensors.sh
+ * Test: tests/unit/test_model_encoders.c, tests/unit/test_encoder.c, tests/e2e/typed_tensors.sh
  */
 #include "client/models/models_internal.h"
 #include "common/graph/ops/op_attention.h"

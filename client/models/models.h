@@ -4,7 +4,8 @@
  * One table (models.c) names every model. To add one: a model_NAME.c with a
  * builder and a row in that table.
  *
- * Threads: any; nothing here is kept between calls. Test: tests/unit/test_models.c
+ * Threads: any; nothing here is kept between calls.
+ * Test: tests/unit/test_models.c, tests/unit/test_model_cuts.c
  */
 #ifndef GP_MODELS_H
 #define GP_MODELS_H
