@@ -51,9 +51,8 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(server.advertise),
 	 .value = "HOST:PORT,...",
-	 .help = "other servers of this kind, 8 at most, as clients reach them: who finds no room here, or is sent "
-		 "away "
-		 "because this server stops, is told of them"},
+	 .help = "other gpserverd, 8 at most, as clients reach them: a client that finds no room here, or whose "
+		 "session ends because this server stops, is told of them"},
 	{.name = "insecure",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(server.insecure),
@@ -83,13 +82,12 @@ static const struct gp_opt options[] = {
 	 .offset = FIELD(server.metrics),
 	 .value = "ADDR:PORT",
 	 .help = "serve figures for Prometheus (/metrics), health (/healthz, /readyz) and a live page (/) there over "
-		 "HTTP; an "
-		 "address other than loopback wants TLS and what clients have to show, as --listen does"},
+		 "HTTP; an address other than loopback needs TLS and the credential of a client, as for --listen"},
 	{.name = "port-file",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(port_file),
 	 .value = "FILE",
-	 .help = "write the port number there once connections are taken"},
+	 .help = "write the port number there once connections are accepted"},
 	{.name = "handshake-timeout",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(server.handshake_timeout_s),
@@ -105,7 +103,7 @@ static const struct gp_opt options[] = {
 	 .initial = "15s",
 	 .min = 1,
 	 .max = 86400,
-	 .help = "take the link for broken when a client has sent nothing for so long, not even heartbeats"},
+	 .help = "take the link for broken when a client has sent nothing for this long, not even heartbeats"},
 	{.name = "step-timeout",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(server.step_timeout_s),
@@ -113,7 +111,7 @@ static const struct gp_opt options[] = {
 	 .initial = "10m",
 	 .min = 1,
 	 .max = GP_STEP_TIMEOUT_MS_MAX / 1000,
-	 .help = "end a session in which a step makes no progress for so long"},
+	 .help = "end a session in which a step makes no progress for this long"},
 	{.name = "resume-window",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(server.resume_window_s),
@@ -121,9 +119,8 @@ static const struct gp_opt options[] = {
 	 .initial = "60s",
 	 .min = 0,
 	 .max = 86400,
-	 .help = "a session whose link broke waits so long for its client to come back, or until all of --max-sessions "
-		 "are "
-		 "taken and its client has most of those that wait; 0 = it ends at once"},
+	 .help = "how long a session whose link broke waits for its client to come back; less when all of "
+		 "--max-sessions are taken and its client has most of those that wait; 0 = it ends at once"},
 	{.name = "drain-for",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(drain_for_s),
@@ -131,8 +128,8 @@ static const struct gp_opt options[] = {
 	 .initial = "30s",
 	 .min = 0.1,
 	 .max = 86400,
-	 .help = "after SIGTERM or SIGINT: steps under way may take half of this to end, writing the runs' states the "
-		 "rest"},
+	 .help = "after SIGTERM or SIGINT: half of this time is for steps under way to end, the rest for writing the "
+		 "states of runs"},
 	{.name = "device",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(server.device),
@@ -156,7 +153,7 @@ static const struct gp_opt options[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 64,
-	 .help = "threads that compress and decompress; 0 = 1, or 4 for each GPU and 16 at most"},
+	 .help = "threads that encode and decode; 0 = 1, or 4 for each GPU and 16 at most"},
 	{.name = "max-sessions",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.max_sessions),
@@ -181,7 +178,8 @@ static const struct gp_opt options[] = {
 	 .initial = "128",
 	 .min = 0,
 	 .max = 100000,
-	 .help = "TLS handshakes of one address under way (an IPv6 address counts with its /64); 0 = any number"},
+	 .help = "TLS handshakes of one address at the same time (an IPv6 address counts with its /64); 0 = any "
+		 "number"},
 	{.name = "handshake-rate",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.visitors.handshake_rate),
@@ -197,8 +195,8 @@ static const struct gp_opt options[] = {
 	 .initial = "60",
 	 .min = 0,
 	 .max = 10000000,
-	 .help = "wrong tokens of one address in a minute; then all tokens from there are answered with "
-		 "\"busy\" until some of the minute has passed; 0 = any number"},
+	 .help = "wrong tokens of one address in a minute; above that, all tokens from there are answered with "
+		 "\"busy\" until part of the minute has passed; 0 = any number"},
 	{.name = "client-lines",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.visitors.lines),
@@ -238,7 +236,7 @@ static const struct gp_opt options[] = {
 	 .initial = "64",
 	 .min = 1,
 	 .max = 4096,
-	 .help = "most chunks in flight a session may ask for"},
+	 .help = "most chunks in flight that a session may ask for"},
 	{.name = "measure",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(server.measure_s),
@@ -284,9 +282,8 @@ static const struct gp_opt options[] = {
 	 .initial = "30s",
 	 .min = 2,
 	 .max = GP_LEASE_S_MAX,
-	 .help = "servers may share --state-dir: one that has not been heard of there for so long counts as dead, and "
-		 "others "
-		 "go on with its runs"},
+	 .help = "for servers that share --state-dir: one that has not been heard of there for this long counts as "
+		 "dead, and others go on with its runs"},
 	{.name = "state-max",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(server.state_max_bytes),

@@ -127,7 +127,7 @@ static const struct gp_opt what_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 0x1p62,
-	 .help = "the same of the server; 0 = what --server says that it allows a session"},
+	 .help = "the same at the server; 0 = what --server allows a session"},
 	{.name = "top",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(top),

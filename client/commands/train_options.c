@@ -92,7 +92,7 @@ static const struct gp_opt training_rows[] = {
 	 .initial = "0.0005",
 	 .min = 0,
 	 .max = 10,
-	 .help = "L2 penalty; of adamw apart from the gradient"},
+	 .help = "L2 penalty, added to the gradient; adamw subtracts it from the weights instead"},
 	{.name = "no-decay",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(job.no_decay),
@@ -105,13 +105,13 @@ static const struct gp_opt training_rows[] = {
 	 .initial = "1e-8",
 	 .min = 1e-30,
 	 .max = 1,
-	 .help = "with --optimizer adam and adamw: what is added to the root below the fraction"},
+	 .help = "with --optimizer adam and adamw: epsilon, which is added to the denominator"},
 	{.name = "adam-betas",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(adam_betas),
 	 .value = "B1,B2",
 	 .initial = "0.9,0.999",
-	 .help = "with --optimizer adam and adamw: how slowly its averages of gradients and of their squares move"},
+	 .help = "with --optimizer adam and adamw: decay rates of the averages of gradients and of their squares"},
 	{.name = "clip-norm",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(clip_norm),
@@ -203,7 +203,7 @@ static const struct gp_opt checkpoint_rows[] = {
 	{.name = "checkpoint-required",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(checkpoint_required),
-	 .help = "end training when a checkpoint cannot be written; else that is a warning"},
+	 .help = "end the training when a checkpoint cannot be written, in place of a warning"},
 	{.name = "resume",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(resume),
@@ -211,9 +211,9 @@ static const struct gp_opt checkpoint_rows[] = {
 	 .choices = "no|yes|if-any", /* in the order of enum gp_resume */
 	 .bare = true,
 	 .help = "go on from the newest checkpoint that both sides have, and end with status 3 where there is none; "
-		 "=if-any: begin a run where no checkpoint was ever whole, as at a service's first start. --steps and "
-		 "--epochs may grow (cosine, poly, linear and a --warmup below 1 then follow the new number from there "
-		 "on, as if it had been so all along)"},
+		 "=if-any: begin the run where no checkpoint was ever complete, as at a service's first start. "
+		 "--steps and --epochs may grow (from there on cosine, poly, linear and a --warmup below 1 follow "
+		 "the new number)"},
 };
 
 static const struct gp_opt log_rows[] = {
@@ -222,8 +222,8 @@ static const struct gp_opt log_rows[] = {
 	 .offset = FIELD(log_json),
 	 .value = "FILE",
 	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md); "
-		 "'gpclient report' makes a page of them. A file that holds some already is refused, unless by "
-		 "--resume, which adds to it, or where its run ended before its first step"},
+		 "'gpclient report' makes a page of them. A file that holds events is refused, except with --resume, "
+		 "which adds to it, or where its run ended before its first step"},
 	{.name = "log-histograms",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(log_histograms),
@@ -238,16 +238,16 @@ static const struct gp_opt log_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(trace),
 	 .value = "FILE",
-	 .help = "write there when both ends did what, every stage of every chunk, for ui.perfetto.dev or Chrome's "
-		 "trace viewer; a file that holds something is refused; with --resume, FILE.2, FILE.3, ... is written "
-		 "instead"},
+	 .help = "write a timeline there: every stage of every chunk at both ends, for ui.perfetto.dev or Chrome's "
+		 "trace viewer; a file that holds something is refused; with --resume, FILE.2, FILE.3, ... is "
+		 "written instead"},
 	{.name = "trace-steps",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(trace_steps),
 	 .value = "A:B",
 	 .initial = "1:",
-	 .help = "with --trace: only steps A to B, counted from 1; A: is to the end, :B from the beginning, A one "
-		 "step"},
+	 .help = "with --trace: only steps A to B, counted from 1; A: means to the end, :B from the beginning, A a "
+		 "single step"},
 	{.name = "trace-limit",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(trace_limit),
@@ -255,7 +255,7 @@ static const struct gp_opt log_rows[] = {
 	 .initial = "256M",
 	 .min = 4096,
 	 .max = 9e15,
-	 .help = "with --trace: the file ends there, and the training goes on"},
+	 .help = "with --trace: the largest size of the file; the training goes on without it"},
 	{.name = "privacy-every",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(privacy_every),
@@ -269,8 +269,8 @@ static const struct gp_opt log_rows[] = {
 	{.name = "share-loss",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(share_loss),
-	 .help = "tell the server the loss of each step, for its --metrics and live page; else it stays here, as the "
-		 "labels do that it comes from (client/PRIVACY.md)"},
+	 .help = "tell the server the loss of each step, for its --metrics and live page; otherwise it stays here, "
+		 "like the labels from which it is computed (client/PRIVACY.md)"},
 	{.name = "profile",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(job.profile),
@@ -285,8 +285,9 @@ static const struct gp_opt metrics_rows[] = {
 	 .offset = FIELD(metrics.address),
 	 .value = "ADDR:PORT",
 	 .group = "Figures over HTTP",
-	 .help = "serve figures of this training there: /metrics for Prometheus, /healthz; loopback, or with a "
-		 "certificate and tokens; port 0: a free one, which is told"},
+	 .help = "serve figures of this training there over HTTP: /metrics for Prometheus, /healthz; an address "
+		 "other than loopback needs a certificate, and tokens or a CA of clients; port 0 takes a free one, "
+		 "and standard error tells which"},
 	{.name = "metrics-cert",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(metrics.cert),
@@ -301,12 +302,12 @@ static const struct gp_opt metrics_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(metrics.tokens),
 	 .value = "FILE",
-	 .help = "tokens of those who may read --metrics there, a name and a token a line, as the server's --tokens"},
+	 .help = "file of the tokens that may read --metrics there: lines of NAME TOKEN, as in the server's --tokens"},
 	{.name = "metrics-client-ca",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(metrics.ca),
 	 .value = "FILE",
-	 .help = "those who read --metrics there must have a certificate of this CA (PEM)"},
+	 .help = "whoever reads --metrics there must have a certificate of this CA (PEM)"},
 };
 
 static enum gp_status parse_betas(struct gp_train_settings *set, struct gp_err *err)

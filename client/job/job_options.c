@@ -15,19 +15,19 @@ static const struct gp_opt where_rows[] = {
 	 .offset = FIELD(server),
 	 .value = "HOST:PORT,...",
 	 .group = "Where",
-	 .help = "gpserverd that runs the body; of several the first that has room, and the others when it is gone; "
-		 "srv:NAME: as SRV records of _gpsplit._tcp.NAME say"},
+	 .help = "gpserverd that runs the body; of several, the first that has room, and another one when that is "
+		 "gone; srv:NAME stands for the SRV records of _gpsplit._tcp.NAME"},
 	{.name = "follow",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(security.follow),
 	 .initial = "ca",
 	 .choices = GP_FOLLOW_CHOICES,
-	 .help = "go to servers that a server names in its place: where --tls-ca checks both, wherever one may "
-		 "connect, or never"},
+	 .help = "whether to go to other servers that a server names: ca = where --tls-ca checks both; any = "
+		 "wherever this client may connect; none = never"},
 	{.name = "local",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(local),
-	 .help = "run the whole model here, without a link: the reference"},
+	 .help = "run the whole model here, without a server: the reference"},
 	{.name = "cut",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(cut),
@@ -54,9 +54,9 @@ static const struct gp_opt where_rows[] = {
 	 .offset = FIELD(precision),
 	 .initial = "fp32",
 	 .choices = GP_PRECISION_CHOICES,
-	 .help = "what convolutions and matrix products are computed in: on the server, or in the whole model "
-		 "with --local; bf16 (sums stay fp32) needs AVX512_BF16 or a GPU, tf32 a GPU; auto: the fastest of "
-		 "those, which is tried first, told, and kept by checkpoints"},
+	 .help = "what convolutions and matrix products are computed in: on the server, or in the whole model with "
+		 "--local; bf16 (sums stay fp32) needs AVX512_BF16 or a GPU, tf32 a GPU; auto: each side tries its "
+		 "own before the first step and takes the fastest, which is printed, and kept by checkpoints"},
 	{.name = "client-precision",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(client_precision),
@@ -71,7 +71,7 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "10s",
 	 .min = 0.1,
 	 .max = 3600,
-	 .help = "give up a connection that does not stand after this time"},
+	 .help = "give up a connection that is not open after this time"},
 	{.name = "idle-timeout",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(idle_timeout_s),
@@ -79,7 +79,7 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "15s",
 	 .min = 1,
 	 .max = 86400,
-	 .help = "take the link for broken when the server has sent nothing for so long, not even heartbeats"},
+	 .help = "take the link for broken when the server has sent nothing for this long, not even heartbeats"},
 	{.name = "reconnect-for",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(reconnect_for_s),
@@ -87,8 +87,8 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "60s",
 	 .min = 0,
 	 .max = 86400,
-	 .help = "when the link breaks or the server is busy, try again for so long; the time counts on while "
-		 "links break again before a step is done; 0 = do not try again"},
+	 .help = "when the link breaks or the server is busy, try again for this long, counted until a step is done; "
+		 "0 = do not try again"},
 };
 const struct gp_opt_rows gp_job_where_rows = GP_OPT_ROWS(where_rows);
 
@@ -107,7 +107,7 @@ static const struct gp_opt security_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(security.name),
 	 .value = "NAME",
-	 .help = "name in the server's certificate, where it is not the host that is connected to"},
+	 .help = "name in the server's certificate, where it is not the host of --server"},
 	{.name = "tls-cert",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(security.cert),
@@ -145,13 +145,13 @@ static const struct gp_opt model_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(tokenizer),
 	 .value = "DIR",
-	 .help = "what makes tokens of texts: a folder with vocab.json and merges.txt, or with vocab.txt"},
+	 .help = "folder of the tokenizer for texts: vocab.json and merges.txt, or vocab.txt"},
 	{.name = "token-cache",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(token_cache),
 	 .value = "DIR",
-	 .help = "keep the tokens of texts in this folder, and take them from there the next time; what changed or is "
-		 "damaged is made anew"},
+	 .help = "keep the tokens of texts in this folder, and take them from there the next time; they are made "
+		 "anew when texts or tokenizer have changed"},
 	{.name = "input",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(input),
@@ -200,9 +200,9 @@ static const struct gp_opt skip_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = UINT32_MAX,
-	 .help = "leave out up to N pictures that cannot be read, of data with a file for each (folder:DIR); all are "
-		 "decoded once beforehand to find them. 0: a "
-		 "look at the headers ends the run before its first step ('gpclient data check' lists what is wrong)"},
+	 .help = "leave out up to N pictures that cannot be read, where each has a file of its own (folder:DIR); all "
+		 "are decoded once beforehand to find them. 0: a picture that a look at its header shows to be bad "
+		 "ends the run before its first step ('gpclient data check' lists them all)"},
 };
 const struct gp_opt_rows gp_job_skip_rows = GP_OPT_ROWS(skip_rows);
 
@@ -223,8 +223,8 @@ static const struct gp_opt batch_rows[] = {
 	 .initial = "4",
 	 .min = 1,
 	 .max = 1 << 20,
-	 .help = "chunks (micro-batches) of equal size that a batch is cut into; batch norm takes its statistics from "
-		 "each"},
+	 .help = "chunks (micro-batches) of equal size that a batch is cut into; batch norm takes its statistics "
+		 "from each"},
 	{.name = "window",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(window),
@@ -233,8 +233,7 @@ static const struct gp_opt batch_rows[] = {
 	 .min = 0,
 	 .max = 4096,
 	 .help = "chunks in flight at once, at most --chunks; 0 = 4, and on a link with long round trips as many as "
-		 "hide "
-		 "them, where memory allows it"},
+		 "hide them, where memory allows it"},
 	{.name = "pad",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(pad),
@@ -259,12 +258,12 @@ static const struct gp_opt codec_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codec_dir[0]),
 	 .value = "SPEC",
-	 .help = "activations to the server, where it is not --codec"},
+	 .help = "codec of the activations to the server, in place of --codec"},
 	{.name = "codec-act-down",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codec_dir[1]),
 	 .value = "SPEC",
-	 .help = "activations from the server, where it is not --codec"},
+	 .help = "codec of the activations from the server, in place of --codec"},
 };
 const struct gp_opt_rows gp_job_codec_rows = GP_OPT_ROWS(codec_rows);
 
@@ -273,12 +272,12 @@ static const struct gp_opt grad_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codec_dir[2]),
 	 .value = "SPEC",
-	 .help = "gradients to the server, where it is not --codec"},
+	 .help = "codec of the gradients to the server, in place of --codec"},
 	{.name = "codec-grad-down",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codec_dir[3]),
 	 .value = "SPEC",
-	 .help = "gradients from the server, where it is not --codec"},
+	 .help = "codec of the gradients from the server, in place of --codec"},
 };
 const struct gp_opt_rows gp_job_grad_rows = GP_OPT_ROWS(grad_rows);
 

@@ -23,11 +23,10 @@ static const struct gp_opt memory_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(compress),
 	 .value = "WHAT=SPEC,...",
-	 .help = "keep encoded, by one of " GP_COMPRESS_CODECS
-		 ": maps, what a chunk leaves from its forward to its backward "
-		 "pass; state, what the optimizer remembers. Replace by what decoding its code gives: weights, after "
-		 "each "
-		 "update (weights-master=off: the update's own, too); weight-grads, once a step; grad-maps, after "
-		 "each layer's backward pass"},
+	 .help = "pass parts of the training through a codec: " GP_COMPRESS_CODECS
+		 ". Kept encoded: maps = what forward keeps for backward; state = what the optimizer remembers. "
+		 "Replaced by what decoding gives: weights = parameters as they are read, while updates change exact "
+		 "ones (weights-master=off: there are no exact ones); weight-grads = the gradients of a step; "
+		 "grad-maps = the gradients between layers"},
 };
 const struct gp_opt_rows gp_job_memory_rows = {memory_rows, sizeof memory_rows / sizeof memory_rows[0]};
