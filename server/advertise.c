@@ -22,7 +22,7 @@ static enum gp_status add(struct gp_advertise *a, const char *text, size_t len, 
 			"and a port is not 0",
 			one);
 	if (a->count == GP_ERROR_SERVERS)
-		GP_FAIL(err, GP_USAGE, "%d servers may be named", GP_ERROR_SERVERS);
+		GP_FAIL(err, GP_USAGE, "%d servers may be named at most", GP_ERROR_SERVERS);
 	memcpy(a->text[a->count++], one, sizeof one);
 	return GP_OK;
 }

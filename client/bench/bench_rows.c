@@ -56,7 +56,7 @@ static enum gp_status add_link(struct gp_bench_sweep *s, const char *item, struc
 			item);
 	for (int i = 0; i < s->links; i++)
 		if (strcmp(s->link[i].text, item) == 0)
-			GP_FAIL(err, GP_USAGE, "--links: '%s' stands there twice", item);
+			GP_FAIL(err, GP_USAGE, "--links: '%s' is given twice", item);
 	s->link[s->links++] = l;
 	return GP_OK;
 }
@@ -68,7 +68,7 @@ static enum gp_status add_cut(struct gp_bench_sweep *s, const char *item, struct
 		GP_FAIL(err, GP_USAGE, "--cut: '%s' is no cut, such as 1:-1", item);
 	for (int i = 0; i < s->cuts; i++)
 		if (strcmp(s->cut[i], item) == 0)
-			GP_FAIL(err, GP_USAGE, "--cut: '%s' stands there twice", item);
+			GP_FAIL(err, GP_USAGE, "--cut: '%s' is given twice", item);
 	snprintf(s->cut[s->cuts++], GP_BENCH_CUT_TEXT, "%s", item);
 	return GP_OK;
 }
@@ -82,7 +82,7 @@ static enum gp_status add_chunks(struct gp_bench_sweep *s, const char *item, str
 			item);
 	for (int i = 0; i < s->chunkings; i++)
 		if (s->chunks[i] == n)
-			GP_FAIL(err, GP_USAGE, "--chunks: %d stands there twice", (int)n);
+			GP_FAIL(err, GP_USAGE, "--chunks: %d is given twice", (int)n);
 	s->chunks[s->chunkings++] = (int)n;
 	return GP_OK;
 }
@@ -96,7 +96,7 @@ static enum gp_status add_codec(void *arg, const char *text, struct gp_err *err)
 		return gp_err_prefix(err, "--codecs: %s", text);
 	for (int i = 0; i < s->codecs; i++)
 		if (strcmp(s->codec[i], text) == 0)
-			GP_FAIL(err, GP_USAGE, "--codecs: %s stands there twice", text);
+			GP_FAIL(err, GP_USAGE, "--codecs: %s is given twice", text);
 	snprintf(s->codec[s->codecs++], GP_CODEC_SPEC_MAX, "%s", text);
 	return GP_OK;
 }

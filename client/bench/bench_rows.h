@@ -44,7 +44,7 @@ struct gp_bench_place {
 };
 
 /* The lists of the flags --links, --cut, --chunks and --codecs; GP_USAGE names the flag and the item that cannot be,
- * or stands there twice. A link is "as-is" or RATE[/DELAY[/DOWN]]: what plan_link.h reads, with '/' for ','. */
+ * or is given twice. A link is "as-is" or RATE[/DELAY[/DOWN]]: what plan_link.h reads, with '/' for ','. */
 enum gp_status gp_bench_read_links(struct gp_bench_sweep *s, const char *list, struct gp_err *err);
 enum gp_status gp_bench_read_cuts(struct gp_bench_sweep *s, const char *list, struct gp_err *err);
 enum gp_status gp_bench_read_chunks(struct gp_bench_sweep *s, const char *list, int64_t batch, struct gp_err *err);

@@ -446,8 +446,7 @@ static enum gp_status check_privacy(const struct gp_train_settings *s, struct gp
 		if (strncmp(up[i] ? up[i] : s->job.codec, "delta", 5) == 0)
 			GP_FAIL(err, GP_USAGE,
 				"--privacy-every does not go with the codec delta: what arrives depends on all that "
-				"the "
-				"server remembers of each sample");
+				"the server remembers of each sample");
 	return GP_OK;
 }
 

@@ -48,9 +48,8 @@ static enum gp_status check_compression(const struct gp_job *j, struct gp_err *e
 	for (int i = 0; i < 2; i++)
 		if (spec[i]->stages > 0 && gp_store_has_scale(spec[i]))
 			GP_FAIL(err, GP_INVALID,
-				"--compress %s=%s has one scale for many values, those of padding included: every text "
-				"has to "
-				"be padded to the same length (--pad max)",
+				"--compress %s=%s has one scale for many values, those of padding included, so every "
+				"text must be padded to the same length: --pad max",
 				names[i], spec[i]->text);
 	return GP_OK;
 }

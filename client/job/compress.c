@@ -65,7 +65,7 @@ static enum gp_status read_item(const char **text, struct gp_session_spec *s, ui
 		GP_FAIL(err, GP_USAGE,
 			"'%.40s' does not begin with maps=, grad-maps=, weights=, weight-grads= or state=", *text);
 	if (*seen >> i & 1)
-		GP_FAIL(err, GP_USAGE, "%s= stands there twice", name_of(i));
+		GP_FAIL(err, GP_USAGE, "%s= is given twice", name_of(i));
 	*seen |= 1u << i;
 	const char *spec = *text + strlen(name_of(i)) + 1;
 	const size_t len = length_of(spec);

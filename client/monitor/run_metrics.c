@@ -38,7 +38,7 @@ static void put_age(const struct gp_metric_row *row, const struct gp_run_figures
 
 #define RUN(X)                                                                                                         \
 	X(stage, GAUGE, put_stages(row, f), "1 for what the training does now, 0 for the rest")                        \
-	X(figures_age_seconds, GAUGE, put_age(row, f), "Time since the training told something")                       \
+	X(figures_age_seconds, GAUGE, put_age(row, f), "Time since the training last reported")                        \
 	X(step, GAUGE, gp_row_count(row, f->at.step), "Steps of the run that are done")                                \
 	X(steps_planned, GAUGE, gp_row_count(row, f->total_steps), "Steps that the run will have")                     \
 	X(epoch, GAUGE, gp_row_count(row, f->at.epoch), "Epoch of the newest step, counted from 1; 0 before it")       \

@@ -340,7 +340,7 @@ static enum gp_status tell_committed(struct gp_client_session *s, const Gpsplit_
 			gp_client_session_server(s), m->n_surveyed, GP_COMMITTED_SURVEYED);
 	for (size_t i = 0; i < m->n_surveyed; i++)
 		if (!read_survey(s, m->surveyed[i], &c.survey[c.surveyed++]))
-			GP_FAIL(err, GP_PROTO, "server %s surveyed what this session has not",
+			GP_FAIL(err, GP_PROTO, "server %s surveyed codecs that this session does not have",
 				gp_client_session_server(s));
 	if (gp_session_has_ladder(s->open->spec))
 		s->frames->committed(s->arg, m->step, &c);
@@ -560,7 +560,7 @@ static void note_others(struct gp_client_session *s, const Gpsplit__Error *m)
 		if (follows && gp_server_list_tell(&s->servers, m->servers[i]))
 			gp_log(session, GP_LOG_INFO, "server %s names another one: %s", by->text, m->servers[i]);
 		else if (!follows)
-			gp_log(session, GP_LOG_DEBUG, "server %s names %s, where --follow does not go", by->text,
+			gp_log(session, GP_LOG_DEBUG, "server %s names %s, which --follow does not allow", by->text,
 			       m->servers[i]);
 	}
 }

@@ -52,9 +52,10 @@ static enum gp_status add_own(struct gp_server_list *l, const char *text, size_t
 	snprintf(e.text, sizeof e.text, "%.*s", (int)len, text);
 	GP_TRY(read_own(&e, err));
 	if (find(l, e.host, e.port) >= 0)
-		GP_FAIL(err, GP_USAGE, "'%s' stands twice in the list", e.text);
+		GP_FAIL(err, GP_USAGE, "'%s' is in the list twice", e.text);
 	if (l->count == GP_SERVERS_OWN)
-		GP_FAIL(err, GP_USAGE, "there may be %d servers in the list; a name may have more addresses",
+		GP_FAIL(err, GP_USAGE,
+			"the list may have %d servers at most; a name with several addresses counts as one",
 			GP_SERVERS_OWN);
 	l->entry[l->count++] = e;
 	return GP_OK;

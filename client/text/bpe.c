@@ -210,7 +210,7 @@ static enum gp_status add_merge(struct gp_tokenizer *t, const struct unwritten *
 			gp_text_shown(line, shown));
 	struct merge *m = find_merge(b, first, second);
 	if (m->left >= 0)
-		GP_FAIL(err, GP_INVALID, "'%s' stands there twice", gp_text_shown(line, shown));
+		GP_FAIL(err, GP_INVALID, "'%s' occurs twice", gp_text_shown(line, shown));
 	*m = (struct merge){first, second, rank, joined};
 	return GP_OK;
 }

@@ -93,7 +93,7 @@ enum gp_status gp_vocabulary_add(struct gp_vocabulary *v, int64_t id, struct gp_
 			(long long)id, gp_text_shown(gp_text_of(v->text + t->shown), other));
 	int32_t *cell = key.at ? cell_of(v, key) : NULL;
 	if (cell && *cell >= 0)
-		GP_FAIL(err, GP_INVALID, "'%s' stands there twice, with the ids %d and %lld",
+		GP_FAIL(err, GP_INVALID, "'%s' occurs twice, with the ids %d and %lld",
 			gp_text_shown(shown, name), *cell, (long long)id);
 	GP_TRY(reserve(v, shown.len + key.len + 2, err));
 	t->shown = append(v, shown);

@@ -63,8 +63,8 @@ static void refuse(struct gp_http_reply *out, int status)
 	if (status == 429)
 		out->retry_s = RETRY_S;
 	gp_http_reply_text(out, status,
-			   status == 401   ? "this wants a token: Authorization: Bearer TOKEN\n"
-			   : status == 403 ? "this wants a client certificate of the CA that was named\n"
+			   status == 401   ? "a token is needed: Authorization: Bearer TOKEN\n"
+			   : status == 403 ? "a client certificate is needed, from the CA that this program was given\n"
 					   : "too many wrong tokens came from your address\n");
 }
 

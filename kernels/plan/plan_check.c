@@ -36,8 +36,8 @@ static enum gp_status check_state(const struct gp_plan_spec *spec, struct gp_err
 	const struct gp_optim *o = &spec->optim;
 	if (spec->train && spec->coded[GP_STRUCT_STATE] && o->kind != GP_OPTIM_SGD && o->beta1 * o->beta1 >= o->beta2)
 		GP_FAIL(err, GP_UNSUPPORTED,
-			"Adam's state can lie encoded where the square of the first beta is below the second; they are "
-			"%g and %g",
+			"Adam's state can be kept encoded only where the square of the first beta is below the second; "
+			"they are %g and %g",
 			o->beta1, o->beta2);
 	return GP_OK;
 }

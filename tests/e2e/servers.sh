@@ -78,7 +78,7 @@ equal "the server that a run was at" "$(json_get "$work/whole.json" server)" "$a
 # ---- lists that cannot be ----
 
 ends_with "a list with a hole" 2 'has a comma with no HOST:PORT' --server "$a_at,,$dead" --steps 2
-ends_with "a server twice" 2 'stands twice' --server "$a_at,$a_at" --steps 2
+ends_with "a server twice" 2 'is in the list twice' --server "$a_at,$a_at" --steps 2
 for words in 'link' 'bench --model cnn --data synthetic:shape=3x32x32,classes=10 --codecs raw --steps 2 --server'; do
 	status=0
 	# shellcheck disable=SC2086 # words

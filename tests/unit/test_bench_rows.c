@@ -67,15 +67,15 @@ static void what_cannot_be_is_told_with_its_flag(void **state)
 	expect_usage(gp_bench_read_links(&s, long_item, &err), "is too long");
 	expect_usage(gp_bench_read_chunks(&s, "1,two", 64, &err), "--chunks: 'two' is no number of chunks");
 	expect_usage(gp_bench_read_chunks(&s, "0", 64, &err), "--chunks: '0'");
-	expect_usage(gp_bench_read_cuts(&s, "1:-1,1:-1", &err), "--cut: '1:-1' stands there twice");
+	expect_usage(gp_bench_read_cuts(&s, "1:-1,1:-1", &err), "--cut: '1:-1' is given twice");
 	expect_usage(gp_bench_read_cuts(&s, "a-cut-that-is-longer-than-any", &err), "is no cut");
 	expect_usage(gp_bench_read_codecs(&s, "raw,nothing", &err), "--codecs: nothing");
-	expect_usage(gp_bench_read_codecs(&s, "raw,raw", &err), "--codecs: raw stands there twice");
+	expect_usage(gp_bench_read_codecs(&s, "raw,raw", &err), "--codecs: raw is given twice");
 	s = (struct gp_bench_sweep){0};
 	expect_usage(gp_bench_read_codecs(&s, " ", &err), "names no codec");
 	expect_usage(gp_bench_read_chunks(&s, "1,3", 64, &err), "a batch of 64 cannot be cut into 3 chunks");
 	s = (struct gp_bench_sweep){0};
-	expect_usage(gp_bench_read_links(&s, "1mbit,as-is,1mbit", &err), "'1mbit' stands there twice");
+	expect_usage(gp_bench_read_links(&s, "1mbit,as-is,1mbit", &err), "'1mbit' is given twice");
 	s = (struct gp_bench_sweep){0};
 	expect_usage(gp_bench_read_cuts(&s, "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", &err), "at most 16");
 }

@@ -59,7 +59,7 @@ static void what_cannot_be_is_refused_by_name(void **state)
 					     {"maps=topk:ratio=0.1", "topk cannot"},
 					     {"maps=bf16,maps=fp16", "twice"},
 					     {"maps=bf16,state=topk:ratio=0.1", "topk cannot"},
-					     {"state=bf16,weights=bf16,state=bf16", "state= stands there twice"},
+					     {"state=bf16,weights=bf16,state=bf16", "state= is given twice"},
 					     {"weights=bf16,weights-master=no", "it may be on or off"},
 					     {"weights-master=off,state=bf16", "needs weights="},
 					     {"weights=poweriter:rank=2,state=bf16", "poweriter cannot"},

@@ -220,7 +220,7 @@ static void merges_belong_to_their_vocabulary(void **state)
 	expect_refused("DIR/merges.txt:1: what comes of 'q z' is no token of vocab.json: the two files do not belong "
 		       "together");
 	write_text("merges.txt", "i n\ni n\n");
-	expect_refused("DIR/merges.txt:2: 'i n' stands there twice");
+	expect_refused("DIR/merges.txt:2: 'i n' occurs twice");
 	write_text("merges.txt", "i n g\n");
 	expect_refused("DIR/merges.txt:1: 'i n g' is not two tokens with a space between");
 	write_text("merges.txt", "");
@@ -236,7 +236,7 @@ static void word_pieces_stand_on_lines(void **state)
 	write_text("vocab.txt", "[PAD]\n\n");
 	expect_refused("DIR/vocab.txt:2: an empty line; a token is expected");
 	write_text("vocab.txt", "[PAD]\na\na\n");
-	expect_refused("DIR/vocab.txt:3: 'a' stands there twice, with the ids 1 and 2");
+	expect_refused("DIR/vocab.txt:3: 'a' occurs twice, with the ids 1 and 2");
 	write_text("vocab.txt", "[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\n[MASK]\r\nA\r\na\r\n");
 	write_text("tokenizer_config.json", "{\"do_lower_case\": 1}");
 	expect_refused("DIR/tokenizer_config.json: \"do_lower_case\" is neither true nor false");
