@@ -3,13 +3,14 @@
  * Which servers of a shared --state-dir live: keeps this one's sign of life (server_beat.h) fresh, and watches those of
  * others that have runs which somebody wants here.
  *
- * Time, with L = --lease: the beat is renewed every L/5. A server whose last renewal began 3/4 L ago or earlier holds
- * nothing any more, for good: it finds so by its own clock, before it does anything with a run, and whatever has kept it
- * from renewing, a disk that hangs or SIGSTOP. Others take a server for dead when they have seen the same beat for the L
- * that the beat itself names, by theirs. A quarter of L lies between, for clocks of different rates and for what was begun.
- * Nothing depends on that quarter alone: see run_lease.h on what a late writer comes up against.
+ * Time, with L = --lease: the beat is renewed every L/5. A server whose last renewal began 3/4 L ago or earlier holds nothing
+ * any more, for good. It finds this by its own clock, before it does anything with a run, whatever has kept it from renewing: a
+ * disk that hangs, or SIGSTOP. Others take a server for dead when they have seen the same beat, by their own clocks, for the L
+ * that the beat names. The quarter of L between is for clocks of different rates and for writes that were begun. Safety does
+ * not rest on that quarter alone: run_lease.h says what stops a late writer.
  *
- * After that the server draws another owner and goes on with new leases; the number of the *epoch* tells them apart.
+ * After losing its leases the server draws another owner and goes on with new leases; the number of the *epoch* tells them
+ * apart.
  *
  * Threads: gp_keeper_tick one at a time; it and gp_keeper_ask touch the disk, all others neither touch it nor wait for it.
  * Test: tests/unit/test_lease_keeper.c

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lock of one run in a --state-dir that several servers may share: whose the run's checkpoints are to change, now.
+ * The lock of one run in a --state-dir that several servers may share: who may change the run's checkpoints now.
  *
  *   DIR/RUN/lease-000000000007-3f9a12cd01b2c3d4   an empty file; its name says all: generation and owner
  *   DIR/RUN/lease-000000000008-free               the same run when nobody has it
  *   DIR/RUN/work-000000000007-3f9a12cd01b2c3d4/   all changes of the run go through this folder (checkpoint.h)
  *
- * A run has one lease file from its beginning to its end. It is taken by renaming it, from the name that was seen to that of
- * the next generation: of several that try, one finds the old name, on a local disk as over NFS. There is nothing in the
- * file, so nothing of it is ever half written.
+ * A run has one lease file from its beginning to its end. A server takes the lease by renaming the file, from the name that it
+ * has seen to that of the next generation: of several that try, one finds the old name, on a local disk as over NFS. The file
+ * is empty, so it is never half written.
  *
- * Who takes a run from another owner removes that one's work folder before it reads or changes anything. From then on
- * nothing reaches the run that the other one had begun, at whatever point it was stopped: the file system refuses it, whose
- * own clock or belief does not matter. Dying between these steps does no harm: the next one does the same.
+ * A server that takes a run from another owner first removes the other's work folder, before it reads or changes anything. From
+ * then on nothing that the other one had begun reaches the run, at whatever point it was stopped, because the file system
+ * refuses it; what the other one's clock says, or what it believes, does not matter. Dying between these steps does no harm:
+ * the next server does the same.
  *
  * Not here: whether an owner is still alive (server_beat.h, lease_keeper.h).
  *

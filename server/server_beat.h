@@ -6,12 +6,12 @@
  *                               /wants   runs that others would like to have from this server, and their nonces
  *                               /new-... a run that is being made
  *
- * The name of the folder is the owner in the leases of runs (run_lease.h); it is drawn anew whenever a server starts, and
- * when it has lost its leases. Whoever wants to know whether a server lives watches whether the bytes of its beat change,
- * for as long as the beat itself says, by a clock of its own: nobody's clock is compared with another's. A server without a
- * folder is dead, for everybody and for good.
+ * The name of the folder is the owner in the leases of runs (run_lease.h); it is drawn anew whenever a server starts, and when
+ * it has lost its leases. To find out whether a server lives, others watch whether the bytes of its beat change, for as long as
+ * the beat itself says, by their own clocks: no two clocks are compared. A server without a folder is dead, for everybody and
+ * for good.
  *
- * Where the process is of the same machine and has ended, that is known at once.
+ * A process of the same machine that has ended is found to be dead at once.
  *
  * Threads: any, one at a time for a gp_beat. Tests: tests/unit/test_lease_keeper.c, tests/fuzz/fuzz_server_beat.c
  */

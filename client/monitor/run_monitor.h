@@ -6,14 +6,15 @@
  *     /healthz   200 while the training's thread gives signs of life, else 503
  *     /          what there is, in words
  *
- * The training tells what it does as it goes; the site's thread has a copy, and never waits for the training, nor the training
- * for it, but for the time of the copy. A thread gives a sign of life whenever it tells something, and four times a second
- * while it waits for a server; it counts as dead after GP_RUN_SILENT_S, or ten times as long as its longest step took. Before
- * the first step, reading data may take any time.
+ * The training reports what it does; the site's thread works on a copy, so that neither waits for the other except for the time
+ * of the copy. The training's thread gives a sign of life with each report, and four times a second while it waits for a
+ * server. After the first step it counts as dead when it has been silent for GP_RUN_SILENT_S and for ten times its longest
+ * step; before that, reading data may take any time.
  *
  * Who may read: common/http/metrics_site.h. The server has figures of its own (server/metrics_http.h).
  *
- * Threads: the training's; a NULL monitor is told in vain. Test: tests/unit/test_run_monitor.c, tests/e2e/client_metrics.sh
+ * Threads: the training's; calls with a NULL monitor do nothing. Test: tests/unit/test_run_monitor.c,
+ * tests/e2e/client_metrics.sh
  */
 #ifndef GP_RUN_MONITOR_H
 #define GP_RUN_MONITOR_H

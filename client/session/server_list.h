@@ -8,7 +8,7 @@
  * the first of the list, or the one that the session was at. A **round** of it asks each server once, and each address of
  * a name that has several. Between two rounds there is a pause, so that a search never turns without end.
  *
- * Threads: one; pure, there is no clock here: who asks says what time it is. Test: tests/unit/test_server_list.c
+ * Threads: one; pure: the caller says what time it is. Test: tests/unit/test_server_list.c
  */
 #ifndef GP_SERVER_LIST_H
 #define GP_SERVER_LIST_H

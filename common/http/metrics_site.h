@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * --metrics of both programs: an HTTP server (http_server.h) of a few paths, and who may read them. On loopback everybody on
- * this machine may. At any other address there is TLS, and paths that are `guarded` want a token of a file, as
- * "Authorization: Bearer TOKEN", a client certificate, or both; an address that guesses tokens is not listened to for a while.
- * What a path answers is the program's.
+ * this machine may. Any other address has TLS, and paths that are `guarded` need a token of a file, as "Authorization: Bearer
+ * TOKEN", a client certificate, or both; an address that guesses tokens is refused for a while. What a path answers is up to
+ * the program.
  *
  * Threads: check, start, reload and stop are one caller's; answers run on the site's own thread.
  * Test: tests/unit/test_metrics_site.c, tests/e2e/metrics.sh

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an optimizer remembers, in PyTorch's layouts: as floats, or encoded
- * (GP_STRUCT_STATE, moment_store.h) and decoded in blocks while an update runs, so
- * that no array is there decoded.
+ * What an optimizer remembers, in PyTorch's layouts: as floats, or encoded (GP_STRUCT_STATE, moment_store.h) and decoded in
+ * blocks while an update runs, so that no array is ever decoded as a whole.
  *
- * Adam's second moment lies encoded as its square root, which has half the range
- * of exponents: a codec with as many steps for both then tells apart what the
- * update divides by as well as what it divides. Codecs make small values 0,
- * or a little less or more than they are; a first moment that is left of such an
- * element would be divided by almost nothing. Adam's own moments never do that:
- * with b1^2 < b2 Cauchy and Schwarz give
+ * Adam's second moment is encoded as its square root, which has half the range of exponents: a codec with as many steps for
+ * both moments then represents the divisor of the update as well as its dividend. Codecs round small values, some of them to
+ * 0; a first moment that survives where the second one does not would be divided by almost nothing. Exact moments never do
+ * that: with b1^2 < b2, Cauchy and Schwarz give
  *   |first| <= (1 - b1) / sqrt((1 - b2) (1 - b1^2 / b2)) sqrt(second)
- * so decoded ones are kept to it: a root below 0 is 0, and the first moment is limited by the root. An update of moments that
- * keep to it gives such ones again. So no element moves further than Adam can move it, and one whose root is 0 moves by its
- * new gradient alone. Other betas are refused (kernels/plan/plan_check.c).
+ * so decoded moments are held to that: a root below 0 becomes 0, and the first moment is limited by the root. An update of
+ * moments within this limit gives moments within it. So no element moves further than Adam can move it, and one whose root is
+ * 0 moves by its new gradient alone. Other betas are refused (kernels/plan/plan_check.c).
  * Tests: tests/unit/test_plan_coded.c, tests/unit/test_cpu_undo.c
  */
 #include "kernels/cpu/plan/cpu_moments.h"
