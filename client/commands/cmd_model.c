@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `gpclient model list`, `gpclient model show NAME` and `gpclient model export
- * CHECKPOINT`: options and dispatch. What show prints is in model_view.c, what
+ * CHECKPOINT`: options and dispatch. What show prints is in model_view.h, what
  * export writes in model_export.c.
  * Tests: tests/unit/test_model_view.c, tests/e2e/saved_model.sh
  */
