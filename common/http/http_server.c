@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/http/http_pem.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/conn.h"
@@ -30,14 +31,9 @@
 #define TURN_MS        1000 /* how often slow requests are looked for */
 #define NO_ROOM_MS     100  /* until a connection that could not be accepted is tried again */
 #define NICE           10   /* whoever asks often takes next to no time from those that train */
-#define PEM_BYTES_MOST (1u << 20)
 #define PRIORITIES     "NORMAL:-VERS-ALL:+VERS-TLS1.3"
 #define NOTHING_LOADED "default-src 'none'; frame-ancestors 'none'"
 #define TEXT_TYPE      "text/plain; charset=utf-8"
-
-struct pem {
-	char *cert, *key, *ca;
-};
 
 /* One connection, in the thread's list. */
 struct peer {
@@ -61,89 +57,10 @@ struct gp_http_server {
 	size_t bodies_bytes;
 	atomic_bool stopping;
 	pthread_mutex_t mutex; /* around what reload hands over */
-	struct pem fresh;
+	struct gp_http_pem fresh;
 	bool reloaded;
-	struct pem pem; /* in use */
+	struct gp_http_pem pem; /* in use */
 };
-
-/* --- certificates ------------------------------------------------------------------------------------------------ */
-
-static void free_pem(struct pem *p)
-{
-	gp_free(p->cert);
-	gp_free(p->key);
-	gp_free(p->ca);
-	*p = (struct pem){0};
-}
-
-static enum gp_status read_stream(FILE *f, const char *path, char **out, struct gp_err *err)
-{
-	char *text;
-	GP_TRY(gp_alloc_array((void **)&text, PEM_BYTES_MOST + 1, 1, err));
-	const size_t n = fread(text, 1, PEM_BYTES_MOST + 1, f);
-	if (ferror(f) || n > PEM_BYTES_MOST) {
-		gp_free(text);
-		GP_FAIL(err, GP_INVALID, "%s: %s", path,
-			n > PEM_BYTES_MOST ? "too long for certificates" : "it cannot be read");
-	}
-	text[n] = '\0';
-	char *fits = gp_realloc(text, n + 1, 1);
-	*out = fits ? fits : text;
-	return GP_OK;
-}
-
-static enum gp_status read_file(const char *path, char **out, struct gp_err *err)
-{
-	if (!path)
-		return GP_OK;
-	FILE *f = fopen(path, "re");
-	if (!f)
-		GP_FAIL(err, GP_INVALID, "%s: %s", path, strerror(errno));
-	const enum gp_status status = read_stream(f, path, out, err);
-	fclose(f);
-	return status;
-}
-
-/* Whether the library that will use them can: its daemon says no more than that it did not start. */
-static enum gp_status check_pem(const struct gp_http_server *s, const struct pem *p, struct gp_err *err)
-{
-	gnutls_certificate_credentials_t all;
-	const gnutls_datum_t cert = {(uint8_t *)p->cert, (unsigned)strlen(p->cert)};
-	const gnutls_datum_t key = {(uint8_t *)p->key, (unsigned)strlen(p->key)};
-	if (gnutls_certificate_allocate_credentials(&all) != 0)
-		GP_FAIL(err, GP_NOMEM, "out of memory for a certificate");
-	int code = gnutls_certificate_set_x509_key_mem(all, &cert, &key, GNUTLS_X509_FMT_PEM);
-	const char *path = s->cert_path;
-	if (code >= 0 && p->ca) {
-		const gnutls_datum_t ca = {(uint8_t *)p->ca, (unsigned)strlen(p->ca)};
-		path = s->ca_path;
-		code = gnutls_certificate_set_x509_trust_mem(all, &ca, GNUTLS_X509_FMT_PEM);
-		code = code == 0 ? GNUTLS_E_NO_CERTIFICATE_FOUND : code;
-	}
-	gnutls_certificate_free_credentials(all);
-	if (code < 0)
-		GP_FAIL(err, GP_INVALID, "%s, %s: %s", s->set.name, path, gnutls_strerror(code));
-	return GP_OK;
-}
-
-static enum gp_status read_pem(const struct gp_http_server *s, struct pem *out, struct gp_err *err)
-{
-	struct pem p = {0};
-	if (!s->cert_path)
-		return GP_OK;
-	enum gp_status status = read_file(s->cert_path, &p.cert, err);
-	if (status == GP_OK)
-		status = read_file(s->key_path, &p.key, err);
-	if (status == GP_OK)
-		status = read_file(s->ca_path, &p.ca, err);
-	if (status == GP_OK)
-		status = check_pem(s, &p, err);
-	if (status != GP_OK)
-		free_pem(&p);
-	else
-		*out = p;
-	return status;
-}
 
 /* A certificate that was asked for, came, and was issued by the CA for clients. */
 static bool is_certified(struct MHD_Connection *c)
@@ -450,12 +367,12 @@ static struct MHD_Daemon *start_daemon(struct gp_http_server *s)
 	return d;
 }
 
-static bool take_fresh(struct gp_http_server *s, struct pem *out)
+static bool take_fresh(struct gp_http_server *s, struct gp_http_pem *out)
 {
 	pthread_mutex_lock(&s->mutex);
 	const bool reloaded = s->reloaded;
 	*out = s->fresh;
-	s->fresh = (struct pem){0};
+	s->fresh = (struct gp_http_pem){0};
 	s->reloaded = false;
 	pthread_mutex_unlock(&s->mutex);
 	return reloaded;
@@ -464,7 +381,7 @@ static bool take_fresh(struct gp_http_server *s, struct pem *out)
 /* The old daemon goes on until there is a new one, so that there is one whatever fails. */
 static void restart(struct gp_http_server *s)
 {
-	struct pem fresh, old = s->pem;
+	struct gp_http_pem fresh, old = s->pem;
 	if (!take_fresh(s, &fresh))
 		return;
 	s->pem = fresh;
@@ -477,7 +394,7 @@ static void restart(struct gp_http_server *s)
 		s->pem = old;
 		old = fresh;
 	}
-	free_pem(&old);
+	gp_http_pem_free(&old);
 }
 
 static int poll_ms(struct gp_http_server *s)
@@ -601,7 +518,7 @@ static int start_thread(struct gp_http_server *s)
 static enum gp_status start(struct gp_http_server *s, struct gp_err *err)
 {
 	GP_TRY(copy_paths(s, err));
-	GP_TRY(read_pem(s, &s->pem, err));
+	GP_TRY(gp_http_pem_read(s->set.name, s->cert_path, s->key_path, s->ca_path, &s->pem, err));
 	GP_TRY(open_listener(s, err));
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->wake_fd < 0)
@@ -623,8 +540,8 @@ static void free_server(struct gp_http_server *s)
 		close(s->listen_fd);
 	if (s->wake_fd >= 0)
 		close(s->wake_fd);
-	free_pem(&s->pem);
-	free_pem(&s->fresh);
+	gp_http_pem_free(&s->pem);
+	gp_http_pem_free(&s->fresh);
 	gp_free(s->cert_path);
 	gp_free(s->key_path);
 	gp_free(s->ca_path);
@@ -654,16 +571,16 @@ uint16_t gp_http_server_port(const struct gp_http_server *s)
 
 enum gp_status gp_http_server_reload(struct gp_http_server *s, struct gp_err *err)
 {
-	struct pem fresh = {0};
+	struct gp_http_pem fresh = {0};
 	if (!s->cert_path)
 		return GP_OK;
-	GP_TRY(read_pem(s, &fresh, err));
+	GP_TRY(gp_http_pem_read(s->set.name, s->cert_path, s->key_path, s->ca_path, &fresh, err));
 	pthread_mutex_lock(&s->mutex);
-	struct pem unused = s->fresh;
+	struct gp_http_pem unused = s->fresh;
 	s->fresh = fresh;
 	s->reloaded = true;
 	pthread_mutex_unlock(&s->mutex);
-	free_pem(&unused);
+	gp_http_pem_free(&unused);
 	wake(s);
 	return GP_OK;
 }
