@@ -28,6 +28,9 @@
 #include "common/base/stop.h"
 #include "common/base/worker.h"
 
+/* In front of the rows of a chunk: how many there are, of each sample. */
+#define GP_ROW_COUNT_BYTES sizeof(uint32_t)
+
 struct gp_flow;
 
 struct gp_transfer {
