@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to body.c, body_codec.c, body_figures.c, body_life.c, body_params.c, body_link.c, body_precision.c, body_rank.c,
- * body_state.c, body_intervals.h and body_intervals.c.
+ * Private to body.c, body_codec.c, body_figures.c, body_frame.c, body_life.c, body_params.c, body_link.c, body_precision.c,
+ * body_rank.c, body_state.c, body_intervals.h and body_intervals.c.
  *
  * Threads: the loop's thread, but for what tasks run on the workers of devices and
  * codecs. Test: tests/unit/test_body.c
@@ -194,6 +194,12 @@ void gp_body_note_committed(struct gp_body *b, const struct gp_body_commit *c);
 
 /* body.c */
 void gp_body_reset_chunks(struct gp_body *b);
+/* The number of a chunk of training, counted over all steps; that of the first one of the step under way. */
+uint64_t gp_body_chunk_number(const struct gp_body *b, const struct gp_frame_head *head);
+uint64_t gp_body_first_of_step(const struct gp_body *b);
+/* Where the tensors of a chunk go on when they have been decoded. */
+void gp_body_act_decoded(struct gp_transfer *t);
+void gp_body_grad_decoded(struct gp_transfer *t);
 /* body_link.c: the flows count on the channel's account. */
 void gp_body_account_flows(struct gp_body *b);
 /* For a task, while the body is at rest: in plan and codecs, nothing of the step under way has been. */
