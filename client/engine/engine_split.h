@@ -4,7 +4,8 @@
  *
  *   engine_split.c       one chunk, in the order of the data: head forward, ACT_UP, ACT_DOWN, tail, GRAD_UP, GRAD_DOWN,
  *                        head backward
- *   engine_split_pass.c  which chunks there are: steps, commits, evaluation, prediction; a link that breaks
+ *   engine_split_pass.c  which chunks there are: steps, commits, evaluation, prediction
+ *   engine_split_link.c  what becomes of them when the link breaks; what the session calls
  *   engine_split_life.c  making, freeing, weights, figures
  *   engine_split_state.c checkpoints, and going back to one
  *   engine_split_rank.c  the parts with smaller ranks
@@ -154,8 +155,7 @@ void gp_split_frame_sent(void *arg, struct gp_frame *f);
 void gp_split_frame_lost(void *arg, const struct gp_frame *f);
 enum gp_status gp_split_server_done(void *arg, uint64_t step, uint32_t chunk, struct gp_err *err);
 
-/* engine_split_pass.c: what struct gp_engine_ops and the session call. */
-extern const struct gp_client_frames gp_split_frames;
+/* engine_split_pass.c: what struct gp_engine_ops calls. */
 enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batch, const struct gp_batch *next,
 			     float lr, struct gp_step_result *out, struct gp_err *err);
 enum gp_status gp_split_next(struct gp_engine *base, struct gp_loader *loader, struct gp_batch **out,
@@ -168,6 +168,19 @@ enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader
 				struct gp_err *err);
 /* A chunk is through; `s` is free. */
 void gp_split_chunk_done(struct split_slot *s);
+/* The number of the first chunk of step e->step. */
+uint64_t gp_split_first_of_step(const struct split_engine *e);
+/* No chunk is under way. The next one has number `first`. */
+void gp_split_reset_chunks(struct split_engine *e, uint64_t first);
+/* The batch whose chunks come next, or (`which` 1) those behind it. */
+void gp_split_set_batch(struct split_engine *e, int which, const struct gp_batch *batch, uint64_t first);
+/* The step under way from its first chunk on, when nothing of it is under way any more. */
+void gp_split_begin_anew(struct split_engine *e);
+/* GRAD_SQUARES. */
+enum gp_status gp_split_squares_arrived(void *arg, uint64_t step, const double *sum, size_t n, struct gp_err *err);
+
+/* engine_split_link.c: what the session calls. */
+extern const struct gp_client_frames gp_split_frames;
 /* Chunks of an evaluation that wait to be sent again, as the window allows; `answered`: chunks that have come back. */
 void gp_split_resend(struct split_engine *e, uint64_t answered);
 /*

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Split training: which chunks there are. A training step and its commit,
- * evaluation and prediction, and what becomes of them when the link breaks. How
- * one chunk goes is in engine_split.c.
+ * evaluation and prediction. How one chunk goes is in engine_split.c, what
+ * becomes of them when the link breaks in engine_split_link.c.
  *
  * Where the head is frozen, a step that knows its successor's batch also begins
  * the successor's chunks: nothing that their head forwards read changes, and the
  * way up is never idle. The server holds them until COMMIT.
- *
- * A link that breaks: a training step comes to rest where it is, and over the
- * next link each end sends again what the other has not got whole, from the
- * frames that lie in the slots. Where the server does not know of that, or has
- * lost its place, the step is taken back (gp_split_undo) and begun again, from
- * the same batch. Of an evaluation nothing is taken back.
  *
  * Threads: see engine_split.h. Tests: tests/unit/test_engine.c, tests/unit/test_resume.c
  */
@@ -27,17 +21,14 @@
 #include "client/log/value_log.h"
 #include "common/graph/clip.h"
 
-#define CALIBRATIONS_LOST_MOST 3
-
-static uint64_t first_of_step(const struct split_engine *e)
+uint64_t gp_split_first_of_step(const struct split_engine *e)
 {
 	return e->step * (uint64_t)e->base.spec.session.chunks;
 }
 
 /* --- passes ------------------------------------------------------------------------------------------------------ */
 
-/* No chunk is under way. The next one has number `first`. */
-static void reset_chunks(struct split_engine *e, uint64_t first)
+void gp_split_reset_chunks(struct split_engine *e, uint64_t first)
 {
 	e->batch[0] = e->batch[1] = (struct split_batch){.first = first, .end = first};
 	e->next = e->end = e->forwarded = e->done = first;
@@ -58,12 +49,12 @@ static void begin_pass(struct split_engine *e, bool train)
 	e->calibrates = false;
 	e->session.evaluating = !train;
 	e->outputs = NULL;
-	reset_chunks(e, train ? first_of_step(e) : 0);
+	gp_split_reset_chunks(e, train ? gp_split_first_of_step(e) : 0);
 	reset_result(e);
 }
 
 /* A short last batch of an evaluation has fewer chunks. */
-static void set_batch(struct split_engine *e, int which, const struct gp_batch *batch, uint64_t first)
+void gp_split_set_batch(struct split_engine *e, int which, const struct gp_batch *batch, uint64_t first)
 {
 	const int samples = gp_split_chunk_samples(e);
 	const uint64_t chunks = (uint64_t)((batch->valid + samples - 1) / samples);
@@ -117,7 +108,7 @@ static bool answered(const struct split_engine *e)
 	return true;
 }
 
-static enum gp_status squares_arrived(void *arg, uint64_t step, const double *sum, size_t n, struct gp_err *err)
+enum gp_status gp_split_squares_arrived(void *arg, uint64_t step, const double *sum, size_t n, struct gp_err *err)
 {
 	struct split_engine *e = arg;
 	if (!e->train || !e->batch[0].batch || step != e->step || e->body_squares || !answered(e) ||
@@ -127,7 +118,7 @@ static enum gp_status squares_arrived(void *arg, uint64_t step, const double *su
 	for (size_t i = 0; i < n; i++)
 		e->squares[(size_t)e->head_sums + i] = sum[i];
 	const uint64_t now = gp_now_ns();
-	gp_timeline_note_times(e->base.timeline, GP_AT_SQUARES, first_of_step(e), now, now);
+	gp_timeline_note_times(e->base.timeline, GP_AT_SQUARES, gp_split_first_of_step(e), now, now);
 	e->body_squares = true;
 	e->step_ready = e->own_squares;
 	return GP_OK;
@@ -291,21 +282,22 @@ static enum gp_status update(struct split_engine *e, float lr, struct gp_step_re
 	return gp_client_session_wait_here(&e->session, &e->optim_done, err);
 }
 
-static void begin_anew(struct split_engine *e)
+void gp_split_begin_anew(struct split_engine *e)
 {
 	begin_pass(e, true);
-	set_batch(e, 0, e->current, first_of_step(e));
+	gp_split_set_batch(e, 0, e->current, gp_split_first_of_step(e));
 }
 
 /* Some of this step's chunks may have begun while the last step was under way, and may even be through. */
 static void begin_step(struct split_engine *e)
 {
-	const bool begun = e->train && e->batch[0].batch == e->current && e->batch[0].first == first_of_step(e);
+	const bool begun =
+		e->train && e->batch[0].batch == e->current && e->batch[0].first == gp_split_first_of_step(e);
 	if (!begun)
-		begin_anew(e);
+		gp_split_begin_anew(e);
 	e->stepping = true;
 	if (e->following)
-		set_batch(e, 1, e->following, e->batch[0].end);
+		gp_split_set_batch(e, 1, e->following, e->batch[0].end);
 }
 
 enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batch, const struct gp_batch *next,
@@ -387,7 +379,7 @@ enum gp_status gp_split_next(struct gp_engine *base, struct gp_loader *loader, s
 /* Chunks of the last batch may still be under way, but no forward of theirs, and their batch may go. */
 static void add_batch(struct split_engine *e, const struct gp_batch *batch)
 {
-	set_batch(e, 0, batch, e->end);
+	gp_split_set_batch(e, 0, batch, e->end);
 	gp_split_pump(e);
 }
 
@@ -457,182 +449,3 @@ enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader
 		gp_loader_give_back(loader, e->fetched_batch);
 	return status;
 }
-
-/* --- a broken link. PROTOCOL.md section 5.6 ----------------------------------------------------------------------- */
-
-void gp_split_resend(struct split_engine *e, uint64_t answered_chunks)
-{
-	const uint64_t slots = (uint64_t)e->base.spec.session.window, window = (uint64_t)e->session.window;
-	while (e->again < e->again_end && e->again - answered_chunks < window)
-		gp_split_send_again(&e->slot[e->again++ % slots]);
-}
-
-void gp_split_undo(struct split_engine *e)
-{
-	gp_require(e->compute.pending == 0);
-	for (int i = 0; i < e->base.spec.session.window; i++)
-		e->slot[i].state = SLOT_FREE;
-	gp_flows_undo(&e->flows, e->step);
-	e->device->ops->step_undo(e->head_plan);
-	e->device->ops->step_undo(e->tail_plan);
-	gp_tie_undo(&e->tie);
-}
-
-/* Chunks whose answer had come in part, or was damaged, wait for all of it again, and so do those behind them. */
-static void forget_partial_answers(struct split_engine *e)
-{
-	uint64_t due = e->next;
-	for (int i = 0; i < e->base.spec.session.window; i++) {
-		struct split_slot *s = &e->slot[i];
-		if (s->state == SLOT_TAIL)
-			s->state = SLOT_WAIT_ACT;
-		if (s->state == SLOT_WAIT_ACT && s->number < due)
-			due = s->number;
-	}
-	for (int i = 0; i < GP_GRAPH_MAX_PORTS; i++)
-		e->next_act[i] = due;
-}
-
-/* In an evaluation what has come whole goes on to its end, in which it leaves its slot. */
-static void link_lost(void *arg)
-{
-	struct split_engine *e = arg;
-	while (e->compute.pending + gp_flows_pending(&e->flows) > 0)
-		uv_run(&e->loop, UV_RUN_ONCE);
-	gp_flows_forget_damage(&e->flows);
-	e->in_place = e->train && e->session.keeps_place;
-	if (e->in_place)
-		return;
-	if (e->train) {
-		gp_split_undo(e);
-		reset_chunks(e, first_of_step(e));
-	} else {
-		forget_partial_answers(e);
-	}
-	e->state_hash = gp_flows_state_hash(&e->flows);
-}
-
-static bool where_we_are(void *arg, struct gp_place *out, int *up, int *down)
-{
-	const struct split_engine *e = arg;
-	if (!e->in_place)
-		return false;
-	*out = (struct gp_place){.squares = e->body_squares};
-	memcpy(out->act, e->next_act, sizeof out->act);
-	memcpy(out->grad, e->next_grad, sizeof out->grad);
-	*up = e->flows.tensors[GP_ACT_UP];
-	*down = e->flows.tensors[GP_ACT_DOWN];
-	return true;
-}
-
-void gp_split_begin_at_step(struct split_engine *e)
-{
-	gp_flows_begin_at(&e->flows, e->step);
-	if (e->train) /* chunks of an evaluation go on */
-		reset_chunks(e, first_of_step(e));
-	e->in_place = false;
-}
-
-/* Sends what the server lacks, as it was encoded; codecs that remember are not asked again. */
-static void go_on_in_place(struct split_engine *e, const struct gp_place *server)
-{
-	const uint64_t first = first_of_step(e);
-	struct gp_err err;
-	e->in_place = false;
-	enum gp_status status = gp_flows_check_due(&e->flows, GP_ACT_UP, server->act, first, &err);
-	if (status == GP_OK)
-		status = gp_flows_check_due(&e->flows, GP_GRAD_UP, server->grad, first, &err);
-	if (status != GP_OK) {
-		gp_client_session_fail(&e->session, status, err.text);
-		return;
-	}
-	gp_flows_send_again(&e->flows, GP_ACT_UP, server->act, e->session.id, e->session.ch);
-	gp_flows_send_again(&e->flows, GP_GRAD_UP, server->grad, e->session.id, e->session.ch);
-	gp_split_pump(e);
-}
-
-/* A server that is lost again and again before it comes any further would be asked without end. */
-static bool calibration_comes_further(struct split_engine *e)
-{
-	char text[GP_ERR_TEXT];
-	e->calibrations_lost = e->done > e->calibrated_most ? 0 : e->calibrations_lost + 1;
-	e->calibrated_most = e->done > e->calibrated_most ? e->done : e->calibrated_most;
-	if (e->calibrations_lost < CALIBRATIONS_LOST_MOST)
-		return true;
-	snprintf(text, sizeof text,
-		 "server %s has lost this session %d times without coming further than chunk %llu of taking running "
-		 "statistics anew; all of it has to be done in one session",
-		 gp_client_session_server(&e->session), e->calibrations_lost + 1,
-		 (unsigned long long)e->calibrated_most);
-	gp_client_session_fail(&e->session, GP_PEER, text);
-	return false;
-}
-
-/* The server begins anew with the weights that it was given, and has no statistics of the pass under way: nothing waits for its
- * chunks any more, and gp_split_calibrate begins with the first one. */
-static void begin_calibration_anew(struct split_engine *e)
-{
-	if (!calibration_comes_further(e))
-		return;
-	for (int i = 0; i < e->base.spec.session.window; i++)
-		e->slot[i].state = SLOT_FREE;
-	e->calibrates_anew = e->forwards_idle = e->pass_idle = true;
-}
-
-/* What it is asked for now are the weights without them. */
-static void lose_calibration(struct split_engine *e)
-{
-	char text[GP_ERR_TEXT];
-	snprintf(text, sizeof text,
-		 "server %s has lost this session, and with it the running statistics that were taken anew: run the "
-		 "command again",
-		 gp_client_session_server(&e->session));
-	gp_client_session_fail(&e->session, GP_PEER, text);
-}
-
-static void link_resumed(void *arg, const struct gp_place *server)
-{
-	struct split_engine *e = arg;
-	if (!e->session.resumed && e->calibrated && e->session.fetch_into) {
-		lose_calibration(e);
-		return;
-	}
-	if (!e->session.resumed && !e->train && e->calibrates && !e->pass_idle) {
-		begin_calibration_anew(e);
-		return;
-	}
-	if (e->in_place && !server) { /* the server has begun anew, too */
-		gp_split_undo(e);
-		gp_split_begin_at_step(e);
-	}
-	if (server) {
-		go_on_in_place(e, server);
-	} else if (!e->train) {
-		e->again = e->next_act[0];
-		e->again_end = e->next;
-		gp_split_resend(e, e->again);
-	} else if (e->stepping) {
-		begin_anew(e);
-		if (e->following)
-			set_batch(e, 1, e->following, e->batch[0].end);
-		gp_split_pump(e);
-	}
-}
-
-static uint64_t state_hash(void *arg)
-{
-	return ((struct split_engine *)arg)->state_hash;
-}
-
-const struct gp_client_frames gp_split_frames = {.frame_begin = gp_split_frame_begin,
-						 .frame = gp_split_frame,
-						 .sent = gp_split_frame_sent,
-						 .grad_squares = squares_arrived,
-						 .chunk_done = gp_split_server_done,
-						 .frame_lost = gp_split_frame_lost,
-						 .lost = link_lost,
-						 .place = where_we_are,
-						 .resumed = link_resumed,
-						 .committed = gp_split_codecs_committed,
-						 .checkpointed = gp_split_checkpointed,
-						 .state_hash = state_hash};
