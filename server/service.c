@@ -37,8 +37,7 @@ static enum gp_status address_of(int fd, char out[GP_SERVICE_ADDRESS], struct gp
 	    socket_option(fd, SO_ACCEPTCONN) != 1)
 		GP_FAIL(err, GP_INVALID,
 			"the service manager handed over something else than a TCP socket that listens; the socket "
-			"unit "
-			"needs ListenStream=ADDRESS:PORT and Accept=no");
+			"unit needs ListenStream=ADDRESS:PORT and Accept=no");
 	inet_ntop(at.ss_family, v6 ? (const void *)&in6->sin6_addr : (const void *)&in->sin_addr, host, sizeof host);
 	gp_addr_format(host, ntohs(v6 ? in6->sin6_port : in->sin_port), out, GP_SERVICE_ADDRESS);
 	return GP_OK;

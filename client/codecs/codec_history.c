@@ -113,8 +113,7 @@ static enum gp_status read_file(struct gp_codec_history *h, struct gp_err *err)
 	if (h->fd < 0 || fstat(h->fd, &st) != 0)
 		GP_FAIL(err, GP_INVALID,
 			"--resume: cannot read %.200s, which says what codecs the run has used: %s; a new run needs "
-			"another "
-			"--checkpoint",
+			"another --checkpoint",
 			h->path, strerror(errno));
 	if (st.st_size > BYTES_MOST)
 		GP_FAIL(err, GP_INVALID, "%.200s has over %d bytes", h->path, BYTES_MOST);

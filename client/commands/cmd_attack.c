@@ -171,8 +171,7 @@ static enum gp_status check_data(const struct attacking *k, struct gp_err *err)
 	if (gp_dataset_samples(k->check_data) < s->batch)
 		GP_FAIL(err, GP_INVALID,
 			"--data %s has %u validation samples, fewer than the %lld of --batch: the decoder is measured "
-			"by "
-			"full batches",
+			"by full batches",
 			s->data, gp_dataset_samples(k->check_data), (long long)s->batch);
 	return GP_OK;
 }

@@ -101,8 +101,7 @@ static const struct gp_opt sweep_rows[] = {
 	 .min = 1,
 	 .max = 1000,
 	 .help = "run every row so often, forwards and backwards by turns, so that a machine that slows down favours "
-		 "no "
-		 "row; the middle one counts. May grow from one start to the next"},
+		 "no row; the middle one counts. May grow from one start to the next"},
 	{.name = "train",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(epochs),
@@ -116,8 +115,7 @@ static const struct gp_opt sweep_rows[] = {
 	 .offset = FIELD(results),
 	 .value = "FILE",
 	 .help = "keep every run there, as JSON lines; the same command goes on where it was stopped, runs what has "
-		 "failed "
-		 "again, and adds what the lists have more. A file of other settings is refused"},
+		 "failed again, and adds what the lists have more. A file of other settings is refused"},
 	{.name = "predict",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(predict),
@@ -274,8 +272,7 @@ static enum gp_status check(struct bench *b, struct gp_err *err)
 	if (s->job.precision == GP_PRECISION_AUTO)
 		GP_FAIL(err, GP_USAGE,
 			"--precision auto may choose another one for each row; name one, as 'gpclient train "
-			"--precision "
-			"auto' tells it");
+			"--precision auto' tells it");
 	b->optim = gp_plan_optim_of(s->optimizer, s->momentum, s->clip_norm);
 	return gp_optim_check(&b->optim, err);
 }

@@ -79,8 +79,7 @@ static const struct gp_opt show_options[] = {
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(memory),
 	 .help = "what a training takes of a processor's memory: parameters, gradients, the optimizer's state, what a "
-		 "chunk "
-		 "keeps of each block, scratch; and what the flags that save memory would save"},
+		 "chunk keeps of each block, scratch; and what the flags that save memory would save"},
 	{.name = "window",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(window),

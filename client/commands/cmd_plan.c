@@ -53,8 +53,7 @@ static const struct gp_opt where_rows[] = {
 	 .value = "RATE[,DELAY[,DOWN]]",
 	 .group = "Where",
 	 .help = "the link, as in 100mbit,10ms: payload each way, and the delay each way (or rtt=20ms); a third part "
-		 "is "
-		 "the rate from the server. Default: that to --server is measured, as by 'gpclient link'"},
+		 "is the rate from the server. Default: that to --server is measured, as by 'gpclient link'"},
 	{.name = "server",
 	 .like = &gp_job_where_rows,
 	 .help = "gpserverd whose speed is measured, by a few steps of a training; default: none is asked"},
@@ -66,8 +65,7 @@ static const struct gp_opt where_rows[] = {
 	 .min = 1e-3,
 	 .max = 1e6,
 	 .help = "without --server: take the server for X times as fast as this machine with --threads, computing and "
-		 "in "
-		 "codecs"},
+		 "in codecs"},
 	{.name = "same-machine",
 	 .like = &gp_plan_same_machine_rows,
 	 .offset = FIELD(same_machine),
@@ -96,8 +94,7 @@ static const struct gp_opt what_rows[] = {
 	 .offset = FIELD(sweep),
 	 .value = "WHAT,...",
 	 .help = "cut, codec, chunks, or several of them: predict all cuts of the model, several codecs, 1 to 16 "
-		 "chunks, "
-		 "and rank them by time"},
+		 "chunks, and rank them by time"},
 	{.name = "codecs",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codecs),
@@ -178,8 +175,7 @@ static const struct gp_opt_table table = {
 		    "  gpclient plan --model mobilenetv2 --data synthetic --server 192.0.2.7:4400 --sweep "
 		    "cut,codec,chunks\n"
 		    "  gpclient plan --model resnet18 --data folder:photos --link 20mbit,rtt=40ms,down=4mbit "
-		    "--server-speed "
-		    "30\n",
+		    "--server-speed 30\n",
 };
 
 struct planning {
@@ -318,8 +314,7 @@ static enum gp_status add_given_codec(struct planning *p, struct gp_err *err)
 		if (strncmp(set->spec[d].text, "delta", 5) == 0)
 			GP_FAIL(err, GP_USAGE,
 				"--%s: delta works up the link only, because the server does not know the samples; "
-				"give "
-				"--codec-act-up",
+				"give --codec-act-up",
 				p->codec_dir[d] ? gp_job_codec_flags[d] : "codec");
 	return GP_OK;
 }

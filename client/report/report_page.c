@@ -220,8 +220,7 @@ static void put_time(struct page *p)
 			  "chart splits the mean step by what it waited for, and its parts add up to the step. The "
 			  "second one has what "
 			  "each stage of this side took in a step, in all chunks; stages run at the same time, so that "
-			  "these add up to "
-			  "more.</p>\n");
+			  "these add up to more.</p>\n");
 	fill_bars(p, bar, GP_STEP_BOUND, GP_BOUND_COUNT, note);
 	gp_bars_draw(p->h, &(struct gp_bars){"What bounded a step", "time per batch", GP_UNIT_SECONDS, bound, colour,
 					     GP_BOUND_COUNT, bar, p->runs});
@@ -264,13 +263,11 @@ static void put_gantt(struct page *p)
 		any |= p->run[i].timeline.count > 0;
 	if (!any)
 		return;
-	gp_html_put(
-		p->h,
-		"<h2 id=\"step\">One step</h2>\n<p class=\"about\">The newest step of which the log has the times, "
-		"without those that took more than twice the mean; both ends are on this side's clock. A bar is a "
-		"chunk, "
-		"with its number where there is room; one with a dark foot belongs to the backward pass. Dotted lines "
-		"are the step's begin and end.</p>\n<ul class=\"legend\">");
+	gp_html_put(p->h,
+		    "<h2 id=\"step\">One step</h2>\n<p class=\"about\">The newest step of which the log has the times, "
+		    "without those that took more than twice the mean; both ends are on this side's clock. A bar is a "
+		    "chunk, with its number where there is room; one with a dark foot belongs to the backward pass. "
+		    "Dotted lines are the step's begin and end.</p>\n<ul class=\"legend\">");
 	for (int i = 0; i < GP_BOUND_LATENCY; i++)
 		gp_html_put(p->h, "<li><span class=\"key b%d\"></span>%s</li>", i, gp_bound_name((enum gp_bound)i));
 	gp_html_put(p->h, "<li><span class=\"key b7\"></span>update</li><li><span class=\"key "

@@ -60,8 +60,7 @@ static enum gp_status refuse(const struct reader *r, unsigned long long line, co
 {
 	GP_FAIL(err, GP_INVALID,
 		"%s:%llu: %s: give a log of gpclient train --log-json; a line that something else has written there "
-		"may be "
-		"removed",
+		"may be removed",
 		r->path, line, why);
 }
 

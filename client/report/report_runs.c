@@ -226,8 +226,7 @@ void gp_report_put_runs(struct gp_html *h, const struct gp_report_run *run, int 
 		"</tbody></table></div>\n<p class=\"note\">Accuracy is of the last validation. Time per batch is the "
 		"median of the newest process. Sent and received: by the steps, on the wire, without "
 		"evaluations. Correlation: the distance correlation of the inputs and what crosses, the mean over the "
-		"run "
-		"(--privacy-every), in the direction in which it is largest.</p>\n");
+		"run (--privacy-every), in the direction in which it is largest.</p>\n");
 }
 
 double gp_report_sum_of_figures(const struct gp_report_run *r, int first, int count)

@@ -290,8 +290,7 @@ enum gp_status gp_trace_steps_read(const char *text, uint64_t *first, uint64_t *
 	if (*at || (!begins && !ends) || from < 1 || (ends && to < from) || (!range && to < 1))
 		GP_FAIL(err, GP_USAGE,
 			"--trace-steps: '%.40s' is no range of steps: write A:B from the first to the last one, "
-			"counted from 1, "
-			"or A:, :B or A",
+			"counted from 1, or A:, :B or A",
 			text);
 	*first = from;
 	*last = to;
