@@ -104,11 +104,11 @@ static const struct gp_opt log_rows[] = {
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "--out FOLDER (--model NAME | --init FILE) --data NAME [--cut H:T] [--codec SPEC] [OPTION...]",
-	.about = "Tries out what a cut gives away to a server that is curious and knows the first layers, the codec\n"
-		 "and pictures of the same kind: a small decoder learns from what goes up the link, behind the codec,\n"
-		 "back to the pictures, on the training samples. Then it restores validation samples. Prints the PSNR\n"
-		 "of those beside that of the mean picture, which is what somebody reaches who sees nothing, and the\n"
-		 "distance correlation of pictures and what crossed. No server is needed.",
+	.about = "Shows what a cut gives away to a curious server that knows the first layers, the codec and\n"
+		 "pictures of the same kind: on the training samples, a small decoder learns to rebuild the\n"
+		 "pictures from what goes up the link, behind the codec. Then it rebuilds validation samples.\n"
+		 "Prints their PSNR beside that of the mean picture, which is what somebody reaches who sees\n"
+		 "nothing, and the distance correlation of pictures and what crossed. No server is needed.",
 	.examples =
 		"  gpclient attack --model cnn --init cnn.safetensors --data fashion-mnist --cut 1:-1 --out attack\n"
 		"  gpclient attack --init cnn.safetensors --data fashion-mnist --cut 2:-1 --codec uniform:bits=4 \\\n"

@@ -150,16 +150,13 @@ static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "--server HOST:PORT --model NAME --data NAME [--codecs A,B] [--cut H:T,...] [--chunks 1,8] "
 		    "[--links LINK,...]\n           [OPTION...] [-- TRAIN-OPTION...]",
-	.about = "Trains a few steps with every codec, cut, number of chunks and link of the lists, one after another, "
-		 "on a\n"
-		 "real server, and prints for each: payload bytes by uncompressed bytes (rate), accuracy (--train), "
-		 "bytes\n"
-		 "received per second, the times of a batch that this side spent with computing, encoding, on the "
-		 "wire,\n"
-		 "waiting and decoding, the time of the whole batch (median and lowest), how much faster than raw it "
-		 "is,\n"
-		 "and what 'gpclient plan' predicts. Times overlap: they do not add up to the total.\n"
-		 "A row that fails is noted, and the others go on; the exit status is 1 then.",
+	.about = "Trains a few steps with every combination of codec, cut, number of chunks and link in the lists,\n"
+		 "one after another, on a real server. Prints for each: payload bytes divided by uncompressed\n"
+		 "bytes (rate), accuracy (--train), bytes received per second, the time of a batch that this side\n"
+		 "spent computing, encoding, on the wire, waiting and decoding, the time of the whole batch\n"
+		 "(median and lowest), how much faster than raw it is, and what 'gpclient plan' predicts. Times\n"
+		 "overlap: they do not add up to the total.\n"
+		 "A row that fails is noted, and the others go on; the exit status is then 1.",
 	.examples =
 		"  gpclient bench --server 192.0.2.7:4400 --model mobilenetv2 --data synthetic --results bench.jsonl\n"
 		"  gpclient bench --server 127.0.0.1:4400 --model cnn --data fashion-mnist --links 1gbit,100mbit/20ms "

@@ -74,16 +74,15 @@ static const struct gp_opt options[] = {
 static const struct gp_opt_table table = {
 	.command = PROGRAM " compare",
 	.synopsis = "--in FILE [--tensor NAME,...] [--codecs A,B,...] [--bits B] [--link RATE,DELAY] [--json]",
-	.about = "Sends tensors, such as 'gpclient capture' writes, through each codec. Prints bits per element, "
-		 "errors,\n"
-		 "speed on this machine (one thread) and the link rate below which the codec is faster than every "
-		 "other\n"
-		 "in the list that loses no more, and than none. With --link, a chunk's time with each codec in all\n"
-		 "directions, and which one is recommended. Specs may also follow as arguments of their own.\n"
-		 "With --bits B, names the codec with the least relative error among those that have at most B bits\n"
-		 "per element, for each tensor and for all together. Every byte of the payload counts, also its few\n"
-		 "bytes of heads: with --bits 4, uniform:bits=4 is a little above. Give --codecs, --bits or both;\n"
-		 "without --codecs, some fifty chains are tried.\n"
+	.about = "Sends tensors, such as 'gpclient capture' writes, through each codec. Prints bits per element,\n"
+		 "errors, speed on this machine (one thread) and the link rate below which the codec is faster\n"
+		 "than every other in the list that loses no more, and than none. With --link, also a chunk's time\n"
+		 "with each codec in all directions, and which codec is recommended. Specs may also follow as\n"
+		 "arguments of their own.\n"
+		 "With --bits B, names the codec with the least relative error among those that have at most B\n"
+		 "bits per element, for each tensor and for all together. Every byte of the payload counts, also\n"
+		 "its header of a few bytes: with --bits 4, uniform:bits=4 is a little above. Give --codecs,\n"
+		 "--bits or both; without --codecs, some fifty chains are tried.\n"
 		 "A comma before KEY= belongs to the spec: uniform:bits=8,sortquant:bits=6,split=2 are two codecs.",
 	.examples = "  gpclient codec compare --in acts.safetensors --link 100mbit,20ms \\\n"
 		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n"

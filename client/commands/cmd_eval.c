@@ -23,10 +23,10 @@
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "(--server HOST:PORT | --local) --data NAME --init FILE [--model NAME] [OPTION...]",
-	.about = "Accuracy and loss of weights on a dataset's validation samples. With --server the first and\n"
-		 "last blocks run here and the rest on gpserverd; with --local everything runs here. Weights that\n"
-		 "gpclient has saved say which model they are of, and how pictures are normalised and sized where\n"
-		 "--data and --input do not.",
+	.about = "Measures accuracy and loss of weights on a dataset's validation samples. With --server the first\n"
+		 "and last blocks run here and the rest on gpserverd; with --local everything runs here. Weights\n"
+		 "that gpclient has saved say which model they are of, and how pictures are normalised and sized\n"
+		 "where --data and --input do not.",
 	.examples = "  gpclient eval --local --data fashion-mnist --init cnn.safetensors\n"
 		    "  gpclient eval --server 127.0.0.1:4400 --cut 1:-1 --data fashion-mnist \\\n"
 		    "      --init cnn.safetensors --codec uniform:bits=8 --json\n",

@@ -52,15 +52,14 @@ static const struct gp_opt label_rows[] = {
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "(--server HOST:PORT | --local) --init FILE [OPTION...] [PICTURE...|TEXTFILE...]",
-	.about = "Labels and probabilities of pictures: JPEG and PNG files, and folders of them. Weights that\n"
-		 "gpclient has saved say which model they are of, how its pictures were prepared and what its classes\n"
-		 "are called. With other files, --model says which model, and --data names the dataset that it was\n"
-		 "trained on: pictures are prepared like its validation images and labelled with its classes. Without\n"
-		 "the data, 'pictures:size=N,mean=...,std=...,classes=K' says how.\n"
-		 "A model of texts takes lines of text, each a text, or a pair of texts with a tab between them: from\n"
-		 "files, or from standard input where none is named or one is '-', with --tokenizer DIR. With --data "
-		 "and\n"
-		 "no file its validation samples are labelled. A model with one output prints values.",
+	.about = "Prints labels and probabilities of pictures: JPEG and PNG files, and folders of them. Weights\n"
+		 "that gpclient has saved say which model they are of, how its pictures were prepared and what its\n"
+		 "classes are called. With other files, --model says which model, and --data names the dataset\n"
+		 "that it was trained on: pictures are prepared like its validation images and labelled with its\n"
+		 "classes. Without the data, 'pictures:size=N,mean=...,std=...,classes=K' says how.\n"
+		 "A model of texts takes lines of text, each a text, or a pair of texts with a tab between them:\n"
+		 "from files, or from standard input where none is named or one is '-', with --tokenizer DIR. With\n"
+		 "--data and no file its validation samples are labelled. A model with one output prints values.",
 	.examples = "  gpclient infer --local --init cnn.safetensors shirt.png\n"
 		    "  gpclient infer --server 127.0.0.1:4400 --model mobilenetv2 --data pictures:classes=5 \\\n"
 		    "      --labels flowers.txt --init torch.safetensors --json photos/\n"

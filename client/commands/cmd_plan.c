@@ -160,16 +160,13 @@ static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "--model NAME --data NAME (--link RATE,DELAY | --server HOST:PORT) [--sweep cut,codec,chunks] "
 		    "[OPTION...]",
-	.about =
-		"Predicts the time of a batch, its bytes and the memory of both sides, before anything is trained. "
-		"What\n"
-		"each layer and codec takes is measured here, on real samples; what the server takes is measured "
-		"there\n"
-		"(--server), or taken from here (--server-speed); the link is measured or given. A simulated step "
-		"then\n"
-		"says how long all of it takes together, and what bounds it.\n"
-		"With --sweep it ranks cuts, codecs and numbers of chunks. A codec's relative error says nothing sure\n"
-		"about accuracy: try the winner with train.",
+	.about = "Predicts the time of a batch, its bytes and the memory of both sides, before anything is\n"
+		 "trained. What each layer and codec takes is measured here, on real samples; what the server\n"
+		 "takes is measured there (--server), or taken to be as here (--server-speed); the link is\n"
+		 "measured or given. Then a simulated step says how long all of it takes together, and what bounds\n"
+		 "it.\n"
+		 "With --sweep it ranks cuts, codecs and numbers of chunks. A codec's relative error says nothing\n"
+		 "certain about accuracy: try the winner with train.",
 	.examples = "  gpclient plan --model cnn --data fashion-mnist --link 100mbit,10ms --codec uniform:bits=8 "
 		    "--chunks 8\n"
 		    "  gpclient plan --model mobilenetv2 --data synthetic --server 192.0.2.7:4400 --sweep "
