@@ -59,7 +59,7 @@ static void what_is_wrong_with_a_list_is_said(void **state)
 		{"a:1,b", "'b' has no port"},
 		{"a:1, b:1,b:70000", "not '70000'"},
 		{"a:1,A:1", "'A:1' is in the list twice"},
-		{many, "there may be 16 servers"},
+		{many, "may have 16 servers at most"},
 		{long_one, "is too long"},
 		{"srv:", "write srv:NAME"},
 		{"srv:gpu:4400", "write srv:NAME, without a port"},
