@@ -216,6 +216,12 @@ struct sight {
 	bool dead;
 };
 
+/* 0 where it has begun before that: another thread may have seen the page while this one was still at reading it. */
+static double seconds_since(uint64_t begin_ns, uint64_t now_ns)
+{
+	return now_ns > begin_ns ? (double)(now_ns - begin_ns) * 1e-9 : 0.0;
+}
+
 /* With the mutex: what was read between these two times says what of that server. */
 static struct sight note_page(struct gp_keeper *k, const char *owner, const struct gp_beat_page *page,
 			      uint64_t before_ns, uint64_t after_ns)
@@ -225,7 +231,7 @@ static struct sight note_page(struct gp_keeper *k, const char *owner, const stru
 	const double lease_s = lease_of(k, &s.facts);
 	s.left_s = lease_s;
 	if (w && w->looked && memcmp(&w->page, page, sizeof *page) == 0) {
-		s.left_s = lease_s - (double)(before_ns - w->since_ns) * 1e-9;
+		s.left_s = lease_s - seconds_since(w->since_ns, before_ns);
 	} else if (w) {
 		w->page = *page;
 		w->since_ns = after_ns;

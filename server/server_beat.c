@@ -70,7 +70,7 @@ static bool has_ended(const char *boot, const char *space, long pid)
 {
 	char own_boot[WORD], own_space[WORD];
 	read_home(own_boot, own_space);
-	if (strcmp(boot, "-") == 0 || strcmp(space, "-") == 0 || pid <= 0)
+	if (strcmp(boot, "-") == 0 || strcmp(space, "-") == 0 || pid <= 0 || pid > INT_MAX)
 		return false;
 	return strcmp(boot, own_boot) == 0 && strcmp(space, own_space) == 0 && kill((pid_t)pid, 0) != 0 &&
 	       errno == ESRCH;

@@ -180,6 +180,48 @@ static void who_has_no_file_any_more_is_dead_and_finds_so(void **state)
 }
 
 /* Its --lease is longer than the watcher's. */
+/* A clock of one server: at one reading, another of its threads has its turn, which looks at the same server. */
+static struct {
+	uint64_t now_ns;
+	int reads_until_turn; /* 0: there is none */
+	struct gp_keeper *k;
+	const char *owner;
+	enum gp_status found;
+} turns;
+
+static uint64_t read_turns(void *arg)
+{
+	(void)arg;
+	const uint64_t now_ns = turns.now_ns;
+	if (turns.reads_until_turn > 0 && --turns.reads_until_turn == 0) {
+		turns.now_ns += 1000;
+		turns.found = gp_keeper_ask(turns.k, turns.owner, &err);
+	}
+	return now_ns;
+}
+
+/* The thread that keeps leases and the one that a session's run is locked on: what the second has begun to read, the first has
+ * read before it. */
+static void a_living_server_that_two_threads_look_at_counts_as_living(void **state)
+{
+	(void)state;
+	const struct gp_keeper_settings set = {.lease_s = LEASE_S, .name = "127.0.0.1:2", .now_ns = read_turns};
+	struct server a;
+	start(&a, 0, LEASE_S);
+	turns.now_ns = UINT64_C(1000000000);
+	OK(gp_keeper_new(root, &set, &turns.k, &err));
+	turns.owner = a.owner;
+	turns.reads_until_turn = 2; /* behind the one at which it is noted who is asked for */
+	assert_int_equal(gp_keeper_ask(turns.k, a.owner, &err), GP_BUSY);
+	assert_int_equal(turns.reads_until_turn, 0);
+	assert_int_equal(turns.found, GP_BUSY);
+	a.clock.s += 7;
+	gp_keeper_tick(a.k);
+	assert_true(gp_keeper_holds(a.k, a.epoch));
+	gp_keeper_free(turns.k);
+	gp_keeper_free(a.k);
+}
+
 static void the_lease_that_counts_is_the_owners(void **state)
 {
 	(void)state;
@@ -268,6 +310,28 @@ static void a_process_of_this_machine_that_has_ended_is_dead(void **state)
 	close(told[0]), close(told[1]), close(go[0]), close(go[1]);
 }
 
+/* A page may be damaged. 2^32 more than the largest number that a process can have is no process, and says nothing of any. */
+static void a_number_that_is_no_process_proves_no_death(void **state)
+{
+	(void)state;
+	struct server a;
+	struct gp_beat_page page;
+	char text[GP_BEAT_BYTES + 1] = "", *pid;
+	if (access("/proc/sys/kernel/random/boot_id", R_OK) != 0)
+		skip();
+	start(&a, 0, LEASE_S);
+	OK(gp_beat_read(root, a.owner, &page, &err));
+	assert_true(gp_beat_facts(&page).valid && !gp_beat_facts(&page).ended);
+	memcpy(text, page.bytes, GP_BEAT_BYTES);
+	pid = strstr(text, " pid ");
+	assert_non_null(pid);
+	snprintf(page.bytes, sizeof page.bytes, "%.*s pid 4299161600 name other\n", (int)(pid - text), text);
+	assert_true(gp_beat_facts(&page).valid && !gp_beat_facts(&page).ended);
+	snprintf(page.bytes, sizeof page.bytes, "%.*s pid 4194304 name other\n", (int)(pid - text), text);
+	assert_true(gp_beat_facts(&page).valid && gp_beat_facts(&page).ended);
+	gp_keeper_free(a.k);
+}
+
 static void wishes_reach_the_server_they_are_for(void **state)
 {
 	(void)state;
@@ -309,10 +373,12 @@ int main(void)
 		TEST(a_server_that_comes_back_begins_another_epoch),
 		TEST(a_renewal_that_ends_too_late_renews_nothing),
 		TEST(who_has_no_file_any_more_is_dead_and_finds_so),
+		TEST(a_living_server_that_two_threads_look_at_counts_as_living),
 		TEST(the_lease_that_counts_is_the_owners),
 		TEST(a_file_that_cannot_be_read_counts_as_the_longest_lease),
 		TEST(the_dead_of_long_ago_are_buried),
 		TEST(a_process_of_this_machine_that_has_ended_is_dead),
+		TEST(a_number_that_is_no_process_proves_no_death),
 		TEST(wishes_reach_the_server_they_are_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
