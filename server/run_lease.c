@@ -43,14 +43,17 @@ bool gp_owner_parse(const char *text, char out[GP_OWNER_TEXT])
 
 /* --- looking ---------------------------------------------------------------------------------------------------- */
 
+/* A name that is none leaves *out as it is: beside a lease there may be copies of it that another program has made. */
 static bool parse_lease(const char *name, struct gp_lease_sight *out)
 {
-	const char *digits = name + strlen(LEASE), *owner = digits + DIGITS + 1;
+	const char *digits = name + strlen(LEASE);
+	char owner[GP_OWNER_TEXT] = "";
 	if (strncmp(name, LEASE, strlen(LEASE)) != 0 || strspn(digits, "0123456789") != DIGITS || digits[DIGITS] != '-')
 		return false;
-	out->owner[0] = '\0';
-	if (strcmp(owner, FREE) != 0 && !gp_owner_parse(owner, out->owner))
+	const char *text = digits + DIGITS + 1;
+	if (strcmp(text, FREE) != 0 && !gp_owner_parse(text, owner))
 		return false;
+	memcpy(out->owner, owner, sizeof owner);
 	out->generation = strtoull(digits, NULL, 10);
 	return true;
 }

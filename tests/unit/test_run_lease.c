@@ -243,6 +243,22 @@ static void a_folder_that_is_not_as_it_should_be_is_told(void **state)
 	assert_non_null(strstr(err.text, "has 2 leases"));
 }
 
+/* As programs leave them that copy folders. In what order a folder names its files, nobody knows. */
+static void copies_of_a_lease_change_nothing_of_whose_it_is(void **state)
+{
+	(void)state;
+	char name[96];
+	OK(gp_run_lease_make(run, prepared, anna, &err));
+	OK(write_step(anna, 1, 10));
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof name, "lease-000000000001-%s (copy %d)", anna, i);
+		make_entry(name, false);
+		expect_holder(anna, 1);
+	}
+	OK(gp_run_lease_give(run, 1, anna, &err));
+	expect_holder("", 1);
+}
+
 static void a_run_of_an_older_version_gets_a_lease_and_loses_what_was_half_written(void **state)
 {
 	(void)state;
@@ -274,6 +290,7 @@ int main(void)
 		TEST(what_is_given_back_is_free_and_counts_on),
 		TEST(a_run_without_a_checkpoint_goes_with_its_lease),
 		TEST(a_folder_that_is_not_as_it_should_be_is_told),
+		TEST(copies_of_a_lease_change_nothing_of_whose_it_is),
 		TEST(a_run_of_an_older_version_gets_a_lease_and_loses_what_was_half_written),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
