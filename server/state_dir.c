@@ -401,6 +401,7 @@ void gp_state_dir_release(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BY
 	struct gp_stored_run *r = gp_state_find_run(d, run);
 	gp_require(r && r->uses > 0);
 	r->uses--;
+	r->seen &= r->uses > 0; /* by a session that is gone now */
 	if (r->uses == 0 && r->epoch > 0)
 		gp_state_wake_keeping(d);
 	gp_state_forget_unless_needed(d, r);
@@ -561,7 +562,7 @@ struct writing {
 static enum gp_status hold_run(struct writing *w, struct gp_err *err)
 {
 	return w->lease > 0 ? gp_state_find_hold(w->d, w->m.run_id, w->lease, &w->hold, err)
-			    : gp_state_lock_run(w->d, w->m.run_id, &w->hold, err);
+			    : gp_state_lock_late(w->d, w->m.run_id, &w->hold, err);
 }
 
 static enum gp_status write_once(struct writing *w, struct gp_err *err)

@@ -35,9 +35,10 @@ struct gp_stored_run {
 	uint64_t epoch, generation;
 	char holder[GP_OWNER_TEXT];
 	/* Where the lease could not be had because of the disk: the run as a session has seen it. It may be locked later only
-	 * if nobody has had it since. */
+	 * if nobody has had it since. Giving a run back leaves its generation, so that the owner counts, too. */
 	bool seen;
 	uint64_t seen_generation;
+	char seen_owner[GP_OWNER_TEXT];
 	uint64_t wants, want_nonce; /* others that would like to have it: state_dir.h */
 	uint64_t changed_ns, pass;  /* state_refresh.c */
 };
@@ -66,7 +67,7 @@ struct gp_state_dir {
 	struct {
 		DIR *dir; /* of the pass under way */
 		uint64_t pass, due_ns;
-	} refresh; /* of the thread that keeps the leases */
+	} refresh; /* of the thread that keeps the leases; others read `pass`, so that it changes behind the mutex */
 };
 
 struct gp_state_path {
@@ -114,6 +115,10 @@ enum gp_status gp_state_check_share(struct gp_state_dir *d, const char *owner, u
 /* state_lease.c: the run, which the caller uses, is this server's. GP_BUSY, GP_CANCELED: as gp_state_dir_hold. */
 enum gp_status gp_state_lock_run(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_state_hold *out,
 				 struct gp_err *err);
+/* The same for a session that has no lease, because of the disk: GP_CANCELED where somebody else has had the run since it began,
+ * also after a first such lock. */
+enum gp_status gp_state_lock_late(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_state_hold *out,
+				  struct gp_err *err);
 /* The same for a run that the caller has made `going`. */
 enum gp_status gp_state_lock_going(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_state_hold *out,
 				   struct gp_err *err);

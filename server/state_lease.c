@@ -87,11 +87,12 @@ static enum gp_status take_run(struct gp_state_dir *d, struct gp_state_hold *out
 }
 
 /* A session went on without its lease: nobody may have changed the run since. */
-static enum gp_status check_unchanged(const struct gp_state_hold *hold, uint64_t generation, struct gp_err *err)
+static enum gp_status check_unchanged(const struct gp_state_hold *hold, const struct gp_stored_run *before,
+				      struct gp_err *err)
 {
 	struct gp_lease_sight now;
 	GP_TRY(gp_run_lease_look(hold->folder.text, &now, err));
-	if ((now.there ? now.generation : 0) != generation)
+	if (now.generation != before->seen_generation || strcmp(now.owner, before->seen_owner) != 0)
 		GP_FAIL(err, GP_CANCELED, "another server has had the run since this session began");
 	return GP_OK;
 }
@@ -103,7 +104,7 @@ static enum gp_status take_patiently(struct gp_state_dir *d, const struct gp_sto
 	if (out->epoch == 0)
 		GP_FAIL(err, GP_IO, "the server cannot lock runs now: its lease could not be renewed");
 	if (before->seen)
-		GP_TRY(check_unchanged(out, before->seen_generation, err));
+		GP_TRY(check_unchanged(out, before, err));
 	for (int i = 0; i < TRIES; i++) {
 		const enum gp_status status = take_run(d, out, err);
 		if (status != GP_CANCELED)
@@ -164,6 +165,33 @@ enum gp_status gp_state_lock_run(struct gp_state_dir *d, const uint8_t id[GP_RUN
 				 struct gp_err *err)
 {
 	gp_require(gp_state_claim_run(d, id));
+	const enum gp_status status = gp_state_lock_going(d, id, out, err);
+	gp_state_unclaim_run(d, id);
+	return status;
+}
+
+/* The lease was had, and was lost: from here on the run is one that this server has seen last as its own. */
+static void note_own_loss(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES])
+{
+	struct gp_state_hold hold;
+	struct gp_err ignored;
+	const struct gp_stored_run before = copy_run(d, id);
+	if (before.epoch == 0 || fill_hold(d, &before, &hold, &ignored) != GP_OK ||
+	    gp_state_check_hold(d, &hold, &ignored) == GP_OK)
+		return;
+	pthread_mutex_lock(&d->mutex);
+	struct gp_stored_run *r = gp_state_find_run(d, id);
+	r->seen = true;
+	r->seen_generation = before.generation;
+	memcpy(r->seen_owner, before.holder, sizeof r->seen_owner);
+	pthread_mutex_unlock(&d->mutex);
+}
+
+enum gp_status gp_state_lock_late(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_state_hold *out,
+				  struct gp_err *err)
+{
+	gp_require(gp_state_claim_run(d, id));
+	note_own_loss(d, id);
 	const enum gp_status status = gp_state_lock_going(d, id, out, err);
 	gp_state_unclaim_run(d, id);
 	return status;
@@ -230,7 +258,8 @@ static void note_seen(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES]
 	pthread_mutex_lock(&d->mutex);
 	struct gp_stored_run *r = gp_state_find_run(d, run);
 	r->seen = true;
-	r->seen_generation = sight.there ? sight.generation : 0;
+	r->seen_generation = sight.generation;
+	memcpy(r->seen_owner, sight.owner, sizeof r->seen_owner);
 	pthread_mutex_unlock(&d->mutex);
 }
 

@@ -148,7 +148,9 @@ void gp_state_plan_refresh(struct gp_state_dir *d)
 static void begin_pass(struct gp_state_dir *d)
 {
 	d->refresh.dir = gp_open_folder(d->path);
+	pthread_mutex_lock(&d->mutex);
 	d->refresh.pass++;
+	pthread_mutex_unlock(&d->mutex);
 	gp_state_plan_refresh(d);
 }
 

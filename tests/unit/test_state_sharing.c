@@ -391,6 +391,59 @@ static void a_run_that_could_not_be_locked_is_locked_later_if_nobody_had_it(void
 	gp_state_dir_close(b.d);
 }
 
+/* What the other one has given back has the generation that was seen, and another owner. */
+static void a_run_that_was_seen_in_other_hands_is_not_locked_later(void **state)
+{
+	(void)state;
+	struct server a, b;
+	uint64_t lease_a = 0, lease_b;
+	start(&a, 100);
+	start(&b, 7);
+	OK(begin(&b, run_a, &lease_b));
+	OK(write_leased(&b, run_a, lease_b, 10));
+	a.clock_s += 25; /* it can lock nothing until it has looked at its disk again */
+	OK(gp_state_dir_use(a.d, run_a, "", &err));
+	assert_int_equal(gp_state_dir_hold(a.d, run_a, &lease_a, &err), GP_IO);
+	OK(write_leased(&b, run_a, lease_b, 20));
+	gp_state_dir_release(b.d, run_a);
+	live(&b, 2);
+	live(&a, 2);
+	assert_int_equal(write_leased(&a, run_a, lease_a, 15), GP_CANCELED);
+	assert_int_equal(newest(&b, run_a), 20);
+	gp_state_dir_release(a.d, run_a);
+	OK(write_leased(&a, run_a, 0, 50)); /* what that session had seen matters to no other */
+	gp_state_dir_close(a.d);
+	gp_state_dir_close(b.d);
+}
+
+/* A session without a lease has locked its run with its first checkpoint; then its server stands still. */
+static void a_run_that_was_locked_late_and_lost_is_not_locked_again(void **state)
+{
+	(void)state;
+	struct server a, b;
+	uint64_t lease_a = 0, lease_b;
+	start(&a, 100);
+	start(&b, 7);
+	a.clock_s += 25;
+	OK(gp_state_dir_use(a.d, run_a, "", &err));
+	assert_int_equal(gp_state_dir_hold(a.d, run_a, &lease_a, &err), GP_IO);
+	live(&a, 2);
+	OK(write_leased(&a, run_a, lease_a, 10));
+	a.clock_s += 25;
+	live(&a, 2);
+	OK(write_leased(&a, run_a, lease_a, 20)); /* nobody has had it meanwhile */
+	a.clock_s += 25;
+	live(&a, 2);
+	OK(begin(&b, run_a, &lease_b));
+	OK(write_leased(&b, run_a, lease_b, 40));
+	gp_state_dir_release(b.d, run_a);
+	live(&b, 2);
+	assert_int_equal(write_leased(&a, run_a, lease_a, 30), GP_CANCELED);
+	assert_int_equal(newest(&b, run_a), 40);
+	gp_state_dir_close(a.d);
+	gp_state_dir_close(b.d);
+}
+
 static void thousands_of_runs_keep_no_call_waiting(void **state)
 {
 	(void)state;
@@ -431,6 +484,8 @@ int main(void)
 		TEST(what_a_dead_server_has_left_is_cleaned),
 		TEST(a_damaged_run_is_refused_and_the_others_are_served),
 		TEST(a_run_that_could_not_be_locked_is_locked_later_if_nobody_had_it),
+		TEST(a_run_that_was_seen_in_other_hands_is_not_locked_later),
+		TEST(a_run_that_was_locked_late_and_lost_is_not_locked_again),
 		TEST(thousands_of_runs_keep_no_call_waiting),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
