@@ -55,7 +55,7 @@ void gp_client_security_deinit(struct gp_client_security *s)
 	s->tls = NULL;
 }
 
-static bool is_loopback(const struct gp_conn *conn)
+bool gp_client_is_near(const struct gp_conn *conn)
 {
 	char host[256];
 	uint16_t port;
@@ -69,7 +69,7 @@ enum gp_status gp_client_secure(const struct gp_client_security *s, uv_loop_t *l
 	struct gp_conn *c = *conn;
 	if (s->tls)
 		return gp_tls_wrap(loop, c, s->tls, s->name ? s->name : host, conn, err);
-	if (!s->token[0] || is_loopback(c))
+	if (!s->token[0] || gp_client_is_near(c))
 		return GP_OK;
 	gp_err_set(err, GP_USAGE, 0, __FILE__, __LINE__,
 		   "--token-file: the token would cross the network to %s in the clear; give --tls-ca FILE or --tls",

@@ -52,5 +52,8 @@ enum gp_status gp_client_secure(const struct gp_client_security *s, uv_loop_t *l
  * crosses no network in the clear. A loopback address is this machine's own, and only what is reached there may name it.
  */
 bool gp_client_may_follow(const struct gp_client_security *s, const char *by, const char *host);
+/* Whether the connection leads to a loopback address. Names, and numbers that are written in other ways, may lead there without
+ * saying so: who was named by a server that is far has to be asked for this when it is connected to. */
+bool gp_client_is_near(const struct gp_conn *conn);
 
 #endif

@@ -160,6 +160,7 @@ struct gp_client_session {
 	bool stays;     /* the same server is asked again */
 	bool sent_away; /* the server said so itself, where there was a session to end */
 	bool reached; /* somebody accepted the last connection */
+	bool near;    /* at a loopback address */
 	int damages;  /* links that have damaged data, since the last gain */
 	int strange;  /* connections accepted by a peer that has never said who it is */
 	int timers_open;

@@ -68,6 +68,17 @@ static void note_addresses(struct gp_client_session *s)
 	gp_server_list_connected(&s->servers, address, count, at);
 }
 
+/* A server that is far has no say about what listens on this machine: note_others looks at names, and this at where they lead. */
+static enum gp_status check_named(struct gp_client_session *s, struct gp_conn *conn, struct gp_err *err)
+{
+	const struct gp_server_entry *e = gp_server_list_at(&s->servers);
+	s->near = gp_client_is_near(conn);
+	if (!e->told || e->by_near || !s->near)
+		return GP_OK;
+	conn->ops->close(conn, NULL, NULL);
+	GP_FAIL(err, GP_PEER, "server %s, which another server has named, leads to this machine itself", e->text);
+}
+
 static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *why)
 {
 	struct gp_client_session *s = arg;
@@ -81,6 +92,10 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 		return;
 	}
 	const char *name = gp_server_list_at(&s->servers)->host;
+	if (check_named(s, conn, &err) != GP_OK) {
+		gp_client_session_refuse(s, err.code, err.text);
+		return;
+	}
 	if (s->open->security && gp_client_secure(s->open->security, s->loop, name, &conn, &err) != GP_OK) {
 		gp_client_session_refuse(s, err.code, err.text);
 		return;
@@ -301,16 +316,22 @@ static double time_left(const struct gp_client_session *s, uint64_t begin_ns)
 	return asks_first_time(s) ? INFINITY : s->open->reconnect_for_s - seconds_since(begin_ns);
 }
 
+/* No server keeps a client beyond the time that its user has set, as one would that refuses every OPEN and asks for the next. */
+static bool may_stay(const struct gp_client_session *s, uint64_t begin_ns)
+{
+	return s->stays && seconds_since(begin_ns) + s->retry_ms * 1e-3 < s->open->reconnect_for_s;
+}
+
 /*
  * Says who is asked next, and returns after how many milliseconds. A server that has no room has said when to come again:
  * before that it would say the same. *pause_ms grows with every pause.
  */
-static uint64_t take_turn(struct gp_client_session *s, uint64_t *pause_ms)
+static uint64_t take_turn(struct gp_client_session *s, uint64_t begin_ns, uint64_t *pause_ms)
 {
 	const int was = s->servers.at;
 	const uint64_t now = gp_now_ns();
 	uint64_t ms = jittered(*pause_ms);
-	if (s->stays) {
+	if (may_stay(s, begin_ns)) {
 		ms = s->retry_ms > ms ? s->retry_ms : ms;
 	} else {
 		gp_server_list_defer(&s->servers, now, s->retry_ms);
@@ -346,7 +367,7 @@ static enum gp_status keep_trying(struct gp_client_session *s, uint64_t begin_ns
 	uint64_t pause_ms = PAUSE_MS_FIRST;
 	s->returning = true;
 	for (;;) {
-		const uint64_t wait_ms = again ? 0 : take_turn(s, &pause_ms);
+		const uint64_t wait_ms = again ? 0 : take_turn(s, begin_ns, &pause_ms);
 		double left = time_left(s, begin_ns);
 		if (!again && left <= 0)
 			return give_up(s, &s->lost_err, err);

@@ -557,7 +557,7 @@ static void note_others(struct gp_client_session *s, const Gpsplit__Error *m)
 		if (!gp_addr_is_plain(m->servers[i]) || gp_addr_parse(m->servers[i], host, &port, &ignored) != GP_OK)
 			continue;
 		const bool follows = gp_client_may_follow(s->open->security, by->host, host);
-		if (follows && gp_server_list_tell(&s->servers, m->servers[i]))
+		if (follows && gp_server_list_tell(&s->servers, m->servers[i], s->near))
 			gp_log(session, GP_LOG_INFO, "server %s names another one: %s", by->text, m->servers[i]);
 		else if (!follows)
 			gp_log(session, GP_LOG_DEBUG, "server %s names %s, which --follow does not allow", by->text,

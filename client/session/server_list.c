@@ -281,9 +281,9 @@ bool gp_server_list_lacks(struct gp_server_list *l)
 	return true;
 }
 
-bool gp_server_list_tell(struct gp_server_list *l, const char *text)
+bool gp_server_list_tell(struct gp_server_list *l, const char *text, bool near)
 {
-	struct gp_server_entry e = {.told = true};
+	struct gp_server_entry e = {.told = true, .by_near = near};
 	struct gp_err ignored;
 	if (l->count - l->own == GP_SERVERS_TOLD || strlen(text) >= sizeof e.text ||
 	    gp_addr_parse(text, e.host, &e.port, &ignored) != GP_OK || find(l, e.host, e.port) >= 0)

@@ -34,6 +34,7 @@ struct gp_server_entry {
 	uint16_t port;
 	bool srv;               /* "srv:NAME": `host` has SRV records, which say where the servers are */
 	bool told;              /* named by a server, not by the user */
+	bool by_near;           /* with told: by one that was reached over loopback */
 	bool out;               /* of no use in this search, whenever it is asked */
 	bool lacks;             /* answers at all of its addresses, and has nothing of the run */
 	bool asked;             /* in this round */
@@ -89,9 +90,9 @@ void gp_server_list_defer(struct gp_server_list *l, uint64_t now_ns, uint32_t re
 bool gp_server_list_drop(struct gp_server_list *l);
 bool gp_server_list_lacks(struct gp_server_list *l);
 
-/* A server has named another. False: it is known already, or there is no room for one more. `text` is one that
- * gp_addr_is_plain likes. */
-bool gp_server_list_tell(struct gp_server_list *l, const char *text);
+/* A server, which was reached over loopback if it is `near`, has named another. False: it is known already, or there is no room
+ * for one more. `text` is one that gp_addr_is_plain likes. */
+bool gp_server_list_tell(struct gp_server_list *l, const char *text, bool near);
 
 /* Those that are asked, for messages. */
 const char *gp_server_list_names(const struct gp_server_list *l, char out[GP_SERVERS_TEXT]);

@@ -4,36 +4,76 @@
  * the next, and returns to the one that has its session, wherever it has asked meanwhile. Which one is next:
  * test_server_list.c; whole programs: tests/e2e/servers.sh.
  */
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdlib.h>
+
 #include "tests/unit/resume_rig.h"
 #include "tests/unit/cut_proxy.h"
 #include "tests/unit/raw_peer.h"
 
-/* Answers every HELLO with the same ERROR. */
+/* Answers every HELLO with the same ERROR; or every OPEN. */
 struct refuser {
 	pthread_t thread;
 	int listener;
 	char address[32];
 	uint32_t code;
+	bool at_open;
+	uint32_t retry_ms;
 	char **servers;
 	size_t servers_count;
 	atomic_int asked;
 };
 
+static void skip_message(struct raw_peer *p)
+{
+	Gpsplit__Control *m = get_control(p);
+	if (m)
+		gpsplit__control__free_unpacked(m, NULL);
+}
+
+static void put_welcome(struct raw_peer *p)
+{
+	Gpsplit__Limits limits = GPSPLIT__LIMITS__INIT;
+	Gpsplit__Welcome welcome = GPSPLIT__WELCOME__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	limits.window = 8;
+	limits.step_timeout_ms = 20000;
+	welcome.version = GP_PROTO_VERSION;
+	welcome.session = 1;
+	welcome.limits = &limits;
+	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;
+	m.welcome = &welcome;
+	put_control(p, &m);
+}
+
+/* False: the client has gone, and has said nothing. */
+static bool greet(struct raw_peer *p)
+{
+	uint8_t preface[GP_PREFACE_BYTES];
+	gp_preface_write(preface);
+	put(p, preface, sizeof preface);
+	return get(p, preface, sizeof preface);
+}
+
 static void refuse(struct refuser *r, int fd)
 {
 	struct raw_peer p = {.fd = fd, .body_cap = 1 << 20};
 	Gpsplit__Error error = GPSPLIT__ERROR__INIT;
-	Gpsplit__Control m = GPSPLIT__CONTROL__INIT, *hello;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	char text[] = "not you";
+	if (!greet(&p))
+		return;
 	p.body = gp_calloc(p.body_cap, 1);
-	put_preface(&p);
-	hello = get_control(&p);
-	if (hello)
-		gpsplit__control__free_unpacked(hello, NULL);
+	skip_message(&p);
 	atomic_fetch_add(&r->asked, 1);
+	if (r->at_open) {
+		put_welcome(&p);
+		skip_message(&p);
+	}
 	error.code = r->code;
 	error.text = text;
-	error.retry_ms = r->code == GP_BUSY ? 60000 : 0;
+	error.retry_ms = r->retry_ms;
 	error.servers = r->servers;
 	error.n_servers = r->servers_count;
 	m.body_case = GPSPLIT__CONTROL__BODY_ERROR;
@@ -55,21 +95,25 @@ static void *refuser_main(void *arg)
 	return NULL;
 }
 
-static void refuser_start(struct refuser *r, uint32_t code, char **servers, size_t count)
+static void refuser_start_at(struct refuser *r, struct in_addr where)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET};
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = where};
 	socklen_t len = sizeof a;
-	memset(r, 0, sizeof *r);
-	r->code = code;
-	r->servers = servers;
-	r->servers_count = count;
-	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	char host[INET_ADDRSTRLEN];
 	r->listener = socket(AF_INET, SOCK_STREAM, 0);
 	assert_int_equal(bind(r->listener, (struct sockaddr *)&a, sizeof a), 0);
 	assert_int_equal(listen(r->listener, 8), 0);
 	assert_int_equal(getsockname(r->listener, (struct sockaddr *)&a, &len), 0);
-	snprintf(r->address, sizeof r->address, "127.0.0.1:%u", ntohs(a.sin_port));
+	snprintf(r->address, sizeof r->address, "%s:%u", inet_ntop(AF_INET, &where, host, sizeof host),
+		 ntohs(a.sin_port));
 	assert_int_equal(pthread_create(&r->thread, NULL, refuser_main, r), 0);
+}
+
+static void refuser_start(struct refuser *r, uint32_t code, char **servers, size_t count)
+{
+	*r = (struct refuser){
+		.code = code, .retry_ms = code == GP_BUSY ? 60000 : 0, .servers = servers, .servers_count = count};
+	refuser_start_at(r, (struct in_addr){htonl(INADDR_LOOPBACK)});
 }
 
 static void refuser_stop(struct refuser *r)
@@ -159,6 +203,83 @@ static void a_server_that_is_named_is_asked_where_that_is_allowed(void **state)
 	reconnect_for_s = patience;
 	refuser_stop(&first);
 	server_thread_stop(server);
+}
+
+/* An address of this machine that is not loopback; false: it has none. */
+static bool find_far_address(struct in_addr *out)
+{
+	struct ifaddrs *all;
+	bool found = false;
+	if (getifaddrs(&all) != 0)
+		return false;
+	for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
+		if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || (i->ifa_flags & IFF_LOOPBACK))
+			continue;
+		*out = ((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr;
+		found = true;
+	}
+	freeifaddrs(all);
+	return found;
+}
+
+/* 127.1 is one way to write it in which no check of names sees what it is; a name of its own would be another. */
+static void a_server_elsewhere_sends_nobody_to_what_listens_here(void **state)
+{
+	(void)state;
+	struct refuser here, far = {.code = GP_BUSY};
+	const struct gp_client_security any = {.follow = GP_FOLLOW_ANY};
+	const double patience = reconnect_for_s;
+	char home[32], *named[] = {home};
+	struct in_addr where;
+	struct gp_err err = {0};
+	struct rig r;
+	if (!find_far_address(&where))
+		skip();
+	refuser_start(&here, GP_DENIED, NULL, 0);
+	snprintf(home, sizeof home, "127.1%s", strchr(here.address, ':'));
+	far.servers = named;
+	far.servers_count = 1;
+	refuser_start_at(&far, where);
+	security = &any;
+	reconnect_for_s = 0;
+	assert_int_not_equal(rig_init(&r, far.address, &raw_sgd, true, &err), GP_OK);
+	rig_deinit(&r);
+	assert_int_equal(atomic_load(&far.asked), 1);
+	assert_int_equal(atomic_load(&here.asked), 0);
+	security = NULL;
+	reconnect_for_s = patience;
+	refuser_stop(&far);
+	refuser_stop(&here);
+}
+
+/* It says that another OPEN may do, as one with an older checkpoint, and when; but never takes any. */
+static void one_that_asks_for_another_try_keeps_nobody_longer_than_it_should(void **state)
+{
+	(void)state;
+	static const uint32_t retry_ms[] = {0, UINT32_MAX};
+	const double patience = reconnect_for_s;
+	struct gp_err err = {0};
+	reconnect_for_s = 1;
+	for (size_t i = 0; i < sizeof retry_ms / sizeof retry_ms[0]; i++) {
+		char dir[] = "/tmp/gp_servers_XXXXXX", command[64];
+		struct refuser first = {.code = GP_CANCELED, .at_open = true, .retry_ms = retry_ms[i]};
+		struct gp_pairs spec = {.count = 0};
+		struct rig r;
+		assert_non_null(mkdtemp(dir));
+		const struct gp_run_state_options options = {.dir = dir, .every = 1, .total_steps = 9, .spec = &spec};
+		refuser_start_at(&first, (struct in_addr){htonl(INADDR_LOOPBACK)});
+		expect_ok(gp_run_state_open(&options, &run_state, &err), &err);
+		assert_int_equal(rig_init(&r, first.address, &raw_sgd, true, &err), GP_PEER);
+		assert_non_null(strstr(err.text, "gave up reconnecting"));
+		assert_true(atomic_load(&first.asked) >= 2);
+		rig_deinit(&r);
+		gp_run_state_close(run_state);
+		run_state = NULL;
+		refuser_stop(&first);
+		snprintf(command, sizeof command, "rm -rf '%s'", dir);
+		assert_int_equal(system(command), 0);
+	}
+	reconnect_for_s = patience;
 }
 
 /* The way to the session is closed until the other server was asked. */
@@ -258,6 +379,8 @@ int main(void)
 		cmocka_unit_test(one_that_does_not_know_the_client_is_passed_over),
 		cmocka_unit_test(when_all_refuse_the_reason_of_the_last_is_told),
 		cmocka_unit_test(a_server_that_is_named_is_asked_where_that_is_allowed),
+		cmocka_unit_test(a_server_elsewhere_sends_nobody_to_what_listens_here),
+		cmocka_unit_test(one_that_asks_for_another_try_keeps_nobody_longer_than_it_should),
 		cmocka_unit_test(a_session_is_found_again_past_a_server_without_it),
 		cmocka_unit_test(before_its_first_step_a_session_begins_anew_elsewhere),
 		cmocka_unit_test(a_session_without_checkpoints_ends_when_its_server_is_gone),

@@ -265,10 +265,10 @@ static void named_servers_come_behind_the_list_and_are_forgotten(void **state)
 {
 	(void)state;
 	struct gp_server_list l = list_of("a:1,b:1");
-	assert_true(gp_server_list_tell(&l, "x:1"));
-	assert_true(gp_server_list_tell(&l, "y:1"));
-	assert_false(gp_server_list_tell(&l, "X:1"));
-	assert_false(gp_server_list_tell(&l, "b:1"));
+	assert_true(gp_server_list_tell(&l, "x:1", false));
+	assert_true(gp_server_list_tell(&l, "y:1", false));
+	assert_false(gp_server_list_tell(&l, "X:1", false));
+	assert_false(gp_server_list_tell(&l, "b:1", false));
 	static const char *const order[] = {"a:1", "b:1", "x:1", "y:1"};
 	for (int i = 0; i < 4; i++) {
 		expect_at(&l, order[i]);
@@ -294,7 +294,7 @@ static void no_more_are_named_than_there_is_room_for(void **state)
 	for (int i = 1; i <= 100; i++) {
 		char text[32];
 		snprintf(text, sizeof text, "h%d:1", i);
-		taken += gp_server_list_tell(&l, text);
+		taken += gp_server_list_tell(&l, text, false);
 	}
 	assert_int_equal(taken, GP_SERVERS_TOLD);
 }
