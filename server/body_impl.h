@@ -72,6 +72,7 @@ struct gp_body_intervals {
 struct gp_body_choice {
 	bool made; /* or under way */
 	struct gp_precision_trial trial;
+	struct gp_precision_probe probe;
 	enum gp_precision at;
 	int round;
 	void (*then)(struct gp_body *b);
@@ -143,6 +144,7 @@ struct gp_body {
 	struct gp_body_checkpoint checkpoint;
 	struct gp_body_rewind rewind;
 	struct gp_body_choice choice;
+	atomic_uint_least64_t trying_ns; /* of a trial, as computing_ns of a slot */
 	struct gp_body_intervals intervals;
 };
 

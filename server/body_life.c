@@ -433,18 +433,25 @@ enum gp_status gp_body_check_stop(const struct gp_body *b, struct gp_err *err)
 /* An estimate is rough, and the thread may have others to serve. */
 #define OVERRUN 10.0
 
-static double pass_s(const struct body_slot *s, uint64_t since_ns, uint64_t now_ns)
+static double pass_s(uint64_t computing_ns, uint64_t since_ns, uint64_t now_ns)
 {
-	const uint64_t computing_ns = atomic_load(&s->computing_ns);
 	const uint64_t begin = computing_ns > since_ns ? computing_ns : since_ns;
 	return computing_ns > 0 && now_ns > begin ? (double)(now_ns - begin) * 1e-9 : 0.0;
 }
 
+static bool is_overrun(const struct gp_body *b, double seconds)
+{
+	return seconds > b->spec.task_limit_s && seconds > OVERRUN * b->spec.task_s;
+}
+
 static double device_overrun_s(const struct gp_body *b, uint64_t since_ns, uint64_t now_ns)
 {
+	const double trial_s = pass_s(atomic_load(&b->trying_ns), since_ns, now_ns);
+	if (is_overrun(b, trial_s))
+		return trial_s;
 	for (int i = 0; b->slot && i < b->spec.session.window; i++) {
-		const double seconds = pass_s(&b->slot[i], since_ns, now_ns);
-		if (seconds > b->spec.task_limit_s && seconds > OVERRUN * b->spec.task_s)
+		const double seconds = pass_s(atomic_load(&b->slot[i].computing_ns), since_ns, now_ns);
+		if (is_overrun(b, seconds))
 			return seconds;
 	}
 	return 0.0;
@@ -535,6 +542,7 @@ static void free_large(struct gp_body *b)
 	if (b->plan)
 		b->dev->ops->plan_free(b->plan);
 	b->plan = NULL;
+	gp_precision_probe_end(&b->choice.probe); /* it may have ended within a trial */
 	gp_flows_deinit(&b->flows);
 }
 
@@ -552,7 +560,7 @@ static void release_done(struct gp_task *task)
 bool gp_body_release(struct gp_body *b)
 {
 	gp_require(b->stopping && !gp_body_busy(b));
-	if (!b->built)
+	if (!b->built && !b->choice.probe.plan)
 		return false;
 	b->built = false; /* `flows` is that task's */
 	b->build = (struct gp_task){.run = run_release, .done = release_done, .arg = b};

@@ -11,7 +11,6 @@
 #include "common/base/fault.h"
 
 #define ENOUGH_S  0.1 /* of passes of one plan */
-#define LONG_S    0.5 /* a pass that is not repeated */
 #define PASSES    20
 #define WORTH     0.95 /* of the time in fp32: what another precision may take at most to be chosen */
 #define OPTIMIZER ((struct gp_optim){.kind = GP_OPTIM_SGD})
@@ -46,53 +45,93 @@ static void clear_inputs(struct gp_plan *plan)
 		clear(plan, GP_BUF_GRAD_OUTPUT, i, gp_graph_output_type(g, i));
 }
 
-static enum gp_status pass(struct gp_plan *plan, double *seconds, struct gp_err *err)
+/* --- one plan ------------------------------------------------------------------------------------------------------- */
+
+enum gp_status gp_precision_probe_begin(struct gp_precision_probe *p, struct gp_device *dev,
+					const struct gp_plan_spec *spec, enum gp_precision precision,
+					struct gp_err *err)
 {
-	const uint64_t begin = gp_now_ns();
-	const bool train = plan->spec.train;
-	GP_TRY(plan->ops->forward(plan, 0, train ? GP_TRAIN : GP_EVAL, 0, err));
-	if (train)
-		GP_TRY(plan->ops->backward(plan, 0, err));
-	*seconds = (double)(gp_now_ns() - begin) * 1e-9;
+	const struct gp_plan_spec s = gp_precision_trial_spec(spec, precision);
+	*p = (struct gp_precision_probe){.plan = NULL};
+	GP_TRY(dev->ops->plan_new(dev, &s, &p->plan, err));
+	clear_inputs(p->plan);
 	return GP_OK;
 }
 
-static enum gp_status time_plan(struct gp_plan *plan, double *best_s, struct gp_err *err)
+bool gp_precision_probe_goes_on(const struct gp_precision_probe *p)
 {
-	double sum_s = 0, seconds;
-	clear_inputs(plan);
-	GP_TRY(pass(plan, &seconds, err)); /* touches memory for the first time, and packs weights */
-	for (int i = 0; i < PASSES && sum_s < ENOUGH_S; i++) {
-		GP_TRY(gp_plan_check_stop(&plan->spec, err));
-		GP_TRY(pass(plan, &seconds, err));
-		sum_s += seconds;
-		*best_s = i == 0 || seconds < *best_s ? seconds : *best_s;
-		if (seconds > LONG_S)
-			break;
+	return p->backward || p->passes == 0 || (p->passes <= PASSES && p->sum_s < ENOUGH_S);
+}
+
+/* The first one touches memory for the first time, and packs weights. */
+static void end_pass(struct gp_precision_probe *p)
+{
+	if (p->passes > 0) {
+		p->sum_s += p->pass_s;
+		p->best_s = p->passes == 1 || p->pass_s < p->best_s ? p->pass_s : p->best_s;
 	}
+	p->passes++;
+	p->pass_s = 0;
+}
+
+enum gp_status gp_precision_probe_step(struct gp_precision_probe *p, struct gp_err *err)
+{
+	const struct gp_device_ops *ops = p->plan->ops;
+	const bool train = p->plan->spec.train;
+	GP_TRY(gp_plan_check_stop(&p->plan->spec, err));
+	const uint64_t begin = gp_now_ns();
+	GP_TRY(p->backward ? ops->backward(p->plan, 0, err)
+			   : ops->forward(p->plan, 0, train ? GP_TRAIN : GP_EVAL, 0, err));
+	p->pass_s += (double)(gp_now_ns() - begin) * 1e-9;
+	p->backward = train && !p->backward;
+	if (!p->backward)
+		end_pass(p);
 	return GP_OK;
+}
+
+void gp_precision_probe_end(struct gp_precision_probe *p)
+{
+	if (p->plan)
+		p->plan->ops->plan_free(p->plan);
+	p->plan = NULL;
+}
+
+/* --- one precision -------------------------------------------------------------------------------------------------- */
+
+void gp_precision_note(struct gp_precision_trial *trial, enum gp_precision precision, double pass_s)
+{
+	const uint64_t percent = gp_fault_number(GP_FAULT_PRECISION);
+	if (percent > 0)
+		pass_s = precision == GP_PRECISION_FP32 ? 1.0 : 0.01 * (double)percent;
+	if (trial->pass_s[precision] <= 0 || pass_s < trial->pass_s[precision])
+		trial->pass_s[precision] = pass_s;
+}
+
+static enum gp_status time_plan(struct gp_device *dev, const struct gp_plan_spec *spec, enum gp_precision precision,
+				double *best_s, struct gp_err *err)
+{
+	struct gp_precision_probe p;
+	enum gp_status status = gp_precision_probe_begin(&p, dev, spec, precision, err);
+	while (status == GP_OK && gp_precision_probe_goes_on(&p))
+		status = gp_precision_probe_step(&p, err);
+	gp_precision_probe_end(&p);
+	*best_s = p.best_s;
+	return status;
 }
 
 enum gp_status gp_precision_try(struct gp_device *dev, const struct gp_plan_spec *spec, int plans,
 				enum gp_precision precision, struct gp_precision_trial *trial, struct gp_err *err)
 {
-	double sum_s = 0, best_s = 0;
+	double sum_s = 0, best_s;
 	for (int i = 0; i < plans; i++) {
-		const struct gp_plan_spec s = gp_precision_trial_spec(&spec[i], precision);
-		struct gp_plan *plan;
-		GP_TRY(dev->ops->plan_new(dev, &s, &plan, err));
-		const enum gp_status status = time_plan(plan, &best_s, err);
-		dev->ops->plan_free(plan);
-		GP_TRY(status);
+		GP_TRY(time_plan(dev, &spec[i], precision, &best_s, err));
 		sum_s += best_s;
 	}
-	const uint64_t percent = gp_fault_number(GP_FAULT_PRECISION);
-	if (percent > 0)
-		sum_s = precision == GP_PRECISION_FP32 ? 1.0 : 0.01 * (double)percent;
-	if (trial->pass_s[precision] <= 0 || sum_s < trial->pass_s[precision])
-		trial->pass_s[precision] = sum_s;
+	gp_precision_note(trial, precision, sum_s);
 	return GP_OK;
 }
+
+/* --- all of them ---------------------------------------------------------------------------------------------------- */
 
 enum gp_precision gp_precision_next(const struct gp_device *dev, int from)
 {

@@ -26,10 +26,31 @@ struct gp_precision_trial {
 
 /* What the plan of a trial is like: no memory of it but what each chunk and each parameter need. */
 struct gp_plan_spec gp_precision_trial_spec(const struct gp_plan_spec *spec, enum gp_precision precision);
-/*
- * Tries one precision that the device supports, with plans like `spec`, one after the other. Up to 20 passes of each plan,
- * besides one that is not counted, and only one where it takes half a second.
- */
+
+/* One plan that is timed pass by pass, by whoever has to let others use the device between. */
+struct gp_precision_probe {
+	struct gp_plan *plan; /* NULL: none */
+	bool backward;        /* a pass has had its forward */
+	int passes;           /* that are over; the first does not count */
+	double pass_s;        /* of the pass under way */
+	double sum_s, best_s; /* of those that count; best_s 0: none has */
+};
+
+/* Makes the plan, which takes as long as any: the device need not be held for it. On failure there is none. */
+enum gp_status gp_precision_probe_begin(struct gp_precision_probe *p, struct gp_device *dev,
+					const struct gp_plan_spec *spec, enum gp_precision precision,
+					struct gp_err *err);
+/* Whether another step is of use: up to 20 passes, besides one that does not count, and only one where it takes a tenth
+ * of a second. */
+bool gp_precision_probe_goes_on(const struct gp_precision_probe *p);
+/* Half a pass: forward, or backward of what is trained. */
+enum gp_status gp_precision_probe_step(struct gp_precision_probe *p, struct gp_err *err);
+/* Frees the plan, if there is one. */
+void gp_precision_probe_end(struct gp_precision_probe *p);
+/* What all plans together took in a precision, by their fastest passes. */
+void gp_precision_note(struct gp_precision_trial *trial, enum gp_precision precision, double pass_s);
+
+/* Tries one precision that the device supports, with plans like `spec`, one after the other, without a pause. */
 enum gp_status gp_precision_try(struct gp_device *dev, const struct gp_plan_spec *spec, int plans,
 				enum gp_precision precision, struct gp_precision_trial *trial, struct gp_err *err);
 /* The first one from `from` on that the device supports and that a trial is about; GP_PRECISIONS: there is none. */
