@@ -268,7 +268,8 @@ static const struct gp_opt options[] = {
 	 .initial = "10s",
 	 .min = 0.001,
 	 .max = 86400,
-	 .help = "longest pass over a chunk, forward, backward or of a codec, as estimated when a session opens"},
+	 .help = "longest pass over a chunk, forward, backward or of a codec, and update through codecs, as estimated "
+		 "when a session opens"},
 	{.name = "state-dir",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(server.state_dir),

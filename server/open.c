@@ -88,6 +88,35 @@ static void add_memory_work(const struct gp_graph *g, const struct gp_session_sp
 	add_coding(maps, true, edge_elements(g), backward);
 }
 
+/* An update itself is a matter of moments. Where parameters, their gradients and what the optimizer remembers pass through
+ * codecs, each of them takes as long as many. */
+static struct gp_work coding_of_update(const struct gp_graph *g, const struct gp_session_spec *session)
+{
+	static const enum gp_structure coded[] = {GP_STRUCT_WEIGHTS, GP_STRUCT_WEIGHT_GRADS, GP_STRUCT_STATE};
+	struct gp_work sum = {0};
+	for (size_t i = 0; i < sizeof coded / sizeof coded[0]; i++) {
+		const struct gp_codec_spec *codec = gp_session_codec(session, coded[i]);
+		const int arrays = coded[i] == GP_STRUCT_STATE ? gp_optim_states(&session->optim) : 1;
+		for (int k = 0; codec && k < 2 * arrays; k++)
+			add_coding(codec, k % 2, g->trained_elements, &sum);
+	}
+	return sum;
+}
+
+static enum gp_status check_update(const struct gp_graph *g, const struct gp_session_spec *session,
+				   const struct gp_speed *speed, double limit_s, struct gp_err *err)
+{
+	const struct gp_work work = coding_of_update(g, session);
+	const double seconds = gp_work_seconds(&work, speed, 1);
+	if (seconds > limit_s)
+		GP_FAIL(err, GP_INVALID,
+			"open: an update of %llu parameters would take %.3g s here by its codecs, the server allows "
+			"%.3g s (--task-time): leave weights, weight-grads or state out of --compress, or use a "
+			"smaller body",
+			(unsigned long long)g->trained_elements, seconds, limit_s);
+	return GP_OK;
+}
+
 enum gp_status gp_server_open_check_time(const struct gp_graph *graph, const struct gp_session_spec *session,
 					 const struct gp_speed *speed, double limit_s, double *task_s,
 					 struct gp_err *err)
@@ -106,7 +135,7 @@ enum gp_status gp_server_open_check_time(const struct gp_graph *graph, const str
 	*task_s = seconds[backward];
 	if (*task_s > limit_s)
 		return refuse_time(session, backward, *task_s, limit_s, samples, err);
-	return GP_OK;
+	return check_update(graph, session, speed, limit_s, err);
 }
 
 /* What a device has begun it may not be able to leave, so how long it may take is settled before. */

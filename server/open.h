@@ -20,7 +20,7 @@ enum gp_status gp_server_open_read(const struct gp_server *srv, uint64_t id, con
 				   struct gp_body_spec *spec, struct gp_err *err);
 
 /* The longer of the forward and the backward pass over a chunk, in seconds, on a device of this speed. GP_INVALID: it is over
- * the limit; the text has what it takes, what is allowed, and the --chunks that would fit. */
+ * the limit; the text has what it takes, what is allowed, and the --chunks that would fit. Or an update is, by its codecs. */
 enum gp_status gp_server_open_check_time(const struct gp_graph *graph, const struct gp_session_spec *session,
 					 const struct gp_speed *speed, double limit_s, double *task_s,
 					 struct gp_err *err);

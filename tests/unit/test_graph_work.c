@@ -366,6 +366,35 @@ static void what_memory_is_saved_by_counts_as_work(void **state)
 	assert_true(fabs(seconds_with("sortquant:bits=2,split=8", false) - (5 + 2 * 2 + 2 * 4)) < 0.1);
 }
 
+/* 2^20 parameters; a second for as many elements. */
+static enum gp_status open_coded(enum gp_structure which, const char *codec, double limit_s)
+{
+	const struct gp_speed speed = {.macs_per_s = 1e18, .elements_per_s = 0x1p20};
+	struct gp_session_spec spec = {.chunk_samples = 1, .chunks = 1, .optim.kind = GP_OPTIM_ADAM};
+	struct gp_graph *g = gp_graph_new("g", &(struct gp_shape){.ndim = 1, .dim = {1 << 10}}, &err);
+	double task_s;
+	OK(gp_codec_spec_parse(codec, &spec.coded[which], &err));
+	OK(gp_graph_begin_block(g, "b", &err));
+	assert_true(gp_graph_linear(g, "l", 0, 1 << 10, false, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	const enum gp_status status = gp_server_open_check_time(g, &spec, &speed, limit_s, &task_s, &err);
+	gp_graph_free(g);
+	return status;
+}
+
+/* Encoded and decoded, two arrays of them of Adam; a backward pass takes 2 s. */
+static void an_update_through_codecs_is_within_the_limit_as_well(void **state)
+{
+	(void)state;
+	OK(open_coded(GP_STRUCT_STATE, "bf16", 4.1));
+	assert_int_equal(open_coded(GP_STRUCT_STATE, "bf16", 3.9), GP_INVALID);
+	assert_non_null(strstr(err.text, "an update of 1048576 parameters would take 4 s"));
+	OK(open_coded(GP_STRUCT_WEIGHTS, "sortquant:bits=2,split=8", 6.1));
+	assert_int_equal(open_coded(GP_STRUCT_WEIGHTS, "sortquant:bits=2,split=8", 5.9), GP_INVALID);
+	assert_int_equal(open_coded(GP_STRUCT_WEIGHT_GRADS, "sortquant:bits=2,split=8", 5.9), GP_INVALID);
+	OK(open_coded(GP_STRUCT_GRAD_MAPS, "sortquant:bits=2,split=8", 5.9)); /* not of an update */
+}
+
 /* --- a device ---------------------------------------------------------------------------------------------------- */
 
 static void a_processor_tells_its_speed(void **state)
@@ -482,6 +511,7 @@ int main(void)
 		cmocka_unit_test(a_chunk_over_the_limit_is_refused_with_the_chunks_that_fit),
 		cmocka_unit_test(a_body_too_large_for_one_sample_is_told_so),
 		cmocka_unit_test(what_memory_is_saved_by_counts_as_work),
+		cmocka_unit_test(an_update_through_codecs_is_within_the_limit_as_well),
 		cmocka_unit_test(a_processor_tells_its_speed),
 		cmocka_unit_test(a_plan_that_is_stopped_ends_before_its_next_node),
 		cmocka_unit_test(drawing_in_pieces_draws_the_same_and_can_be_stopped),
