@@ -55,7 +55,7 @@ static const char *const codecs[] = {"raw",
 				     "poweriter:rank=1,iters=1",
 				     "delta:samples=8+uniform:bits=8"};
 
-/* For --compress maps=; those behind the first four cannot hold maps. */
+/* For --compress; those behind the first four cannot hold what lies in memory. */
 static const char *const map_codecs[] = {
 	"uniform:bits=8", "bf16",     "smaq:main=6,outlier=8", "sortquant:bits=2,split=1", "topk:ratio=0.25",
 	"bf16+zstd",      "none such"};
@@ -141,6 +141,20 @@ static void put_kept(struct fuzz_peer *p, uint8_t samples, uint32_t block[MOST_B
 		open->maps = (char *)map_codecs[fuzz_byte(&p->in) % (sizeof map_codecs / sizeof map_codecs[0])];
 }
 
+/* What else passes through codecs: bit 4 of `samples`, and a bit of the next byte for each, no_master and choose_precision. */
+static void put_coded(struct fuzz_peer *p, uint8_t samples, Gpsplit__Open *open)
+{
+	char **const text[GP_STRUCTS] = {&open->grad_maps, &open->weights_codec, &open->weight_grads, &open->state};
+	if (!(samples & 16))
+		return;
+	const uint8_t which = fuzz_byte(&p->in), codec = fuzz_byte(&p->in);
+	for (int i = 0; i < GP_STRUCTS; i++)
+		if (which >> i & 1)
+			*text[i] = (char *)map_codecs[(codec + i) % (int)(sizeof map_codecs / sizeof map_codecs[0])];
+	open->no_master = which & 16;
+	open->choose_precision = which & 32;
+}
+
 static void put_open(struct fuzz_peer *p)
 {
 	struct gp_err err;
@@ -177,6 +191,7 @@ static void put_open(struct fuzz_peer *p)
 		open.data_inputs = opened.data_inputs = fuzz_byte(&p->in);
 	}
 	put_kept(p, samples, block, &open);
+	put_coded(p, samples, &open);
 	m.body_case = GPSPLIT__CONTROL__BODY_OPEN;
 	m.open = &open;
 	fuzz_put_control(p, &m);
