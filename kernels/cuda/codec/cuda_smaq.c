@@ -9,6 +9,7 @@
 #include "common/codec/stages/smaq.h"
 #include "kernels/cuda/codec/cuda_codec.h"
 #include "kernels/cuda/codec/cuda_codec_table.h"
+#include "kernels/cuda/codec/cuda_stored.h"
 #include "kernels/cuda/codec/k_codec_smaq.h"
 
 enum { KEY_MAIN, KEY_OUTLIER, SLACK = 16 };
@@ -91,15 +92,7 @@ static enum gp_status open_smaq(const double *value, const struct gp_codec_setup
 	const struct gp_smaq_coder *c = &s->coder;
 	s->site = setup->site;
 	gp_smaq_init(&s->coder, value, setup->n);
-	s->numbers = (struct gpk_smaq){.width = c->width,
-				       .extra_width = c->extra_width,
-				       .low_bits = c->values.low_bits,
-				       .main_scale = c->values.main_scale,
-				       .outlier_scale = c->values.outlier_scale,
-				       .main_step = 1 / c->values.main_scale,
-				       .outlier_step = 1 / c->values.outlier_scale,
-				       .top = c->values.top,
-				       .reach = 1.01f * GP_SMAQ_OUTLIER_REACH};
+	s->numbers = gp_cuda_smaq_numbers(value);
 	const struct sizes bytes = sizes_of(c->extra_width, setup);
 	const enum gp_status status = take_rooms(s, &bytes, err);
 	if (status != GP_OK) {

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "kernels/cuda/codec/gpk_scan.h"
+#include "kernels/cuda/codec/gpk_smaq.h"
 
 #define THREADS GPK_CODEC_THREADS
 #define WARPS   (THREADS / GPK_WARP)
@@ -90,18 +91,6 @@ GPK_KERNEL add_moments(const float *x, int64_t n, double *parts)
 	parts[2 * blockIdx.x + 1] = squares;
 }
 
-GPK_DEVICE void put_head(struct gpk_smaq_head *head, float reach, float origin, double sum, double squares,
-			 int64_t count)
-{
-	const double n = (double)count, rest = fmax(squares - sum * sum / n, 0.0);
-	const double variance = count > 1 ? rest / (n - 1) : 0;
-	const float mean = (float)((double)origin + sum / n), std = (float)sqrt(variance);
-	const bool finite = gpk_finite(origin) && gpk_finite((float)(squares - squares));
-	head->mean = mean;
-	head->std = std;
-	head->bad = !(finite && std >= 0 && gpk_finite(fabsf(mean) + reach * std));
-}
-
 GPK_KERNEL finish_moments(const float *x, int64_t n, const double *parts, int count, float reach,
 			  struct gpk_smaq_head *head)
 {
@@ -113,7 +102,7 @@ GPK_KERNEL finish_moments(const float *x, int64_t n, const double *parts, int co
 	}
 	sum_block(&sum, &squares, room);
 	if (threadIdx.x == 0)
-		put_head(head, reach, x[0], sum, squares, n);
+		gpk_smaq_put_head(head, reach, x[0], sum, squares, n);
 }
 
 extern "C" void gpk_smaq_measure(struct gp_rt_stream *s, const struct gpk_smaq *q, const float *x, int64_t n,
@@ -139,25 +128,6 @@ GPK_DEVICE uint32_t count_before(const uint32_t *sums, struct gpk_smaq_head *hea
 }
 
 /* --- encode ------------------------------------------------------------------------------------------------------ */
-
-struct number {
-	unsigned code, extra;
-	bool outlier;
-};
-
-/* Code of an element, from its distance from the mean and that distance in standard deviations. */
-GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float distance, float z)
-{
-	const float a = fabsf(z);
-	const unsigned flag = a > 1, sign = __float_as_uint(distance) >> 31;
-	const float scaled = flag ? (a - 1) * q.outlier_scale : a * q.main_scale;
-	const unsigned m = (unsigned)(scaled < q.top ? scaled : q.top);
-	struct number r;
-	r.code = (flag << 1 | sign) << q.low_bits | (m & ((1u << q.low_bits) - 1));
-	r.extra = m >> q.low_bits;
-	r.outlier = flag;
-	return r;
-}
 
 GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct gpk_smaq_head *head, uint8_t *codes,
 		    struct gpk_smaq_room own)
@@ -330,16 +300,6 @@ GPK_DEVICE unsigned extra_of(const struct extras &e, int width, uint32_t k)
 		return 0;
 	const uint64_t held = (uint64_t)e.words[bit / 32 + 1] << 32 | e.words[bit / 32];
 	return (unsigned)(held >> bit % 32) & ((1u << width) - 1);
-}
-
-/* `signs`: the code without its magnitude m. */
-GPK_DEVICE float value_of(const struct gpk_smaq &q, unsigned signs, unsigned m, float mean, float std)
-{
-	const bool flag = signs >> 1;
-	const float share =
-		gpk_quotient((float)m, flag ? q.outlier_scale : q.main_scale, flag ? q.outlier_step : q.main_step);
-	const float a = (flag ? 1.0f : 0.0f) + share;
-	return (signs & 1u ? -a : a) * std + mean;
 }
 
 /* A thread has eight neighbours, so that one scan of the block sees a tile. Listed: all values that there are have room in
