@@ -171,8 +171,8 @@ static enum gp_status add_piece(struct gp_walk *w, int buf, int first, int last,
 	if (buf == NONE || w->buf[buf].again != NONE || is_kept(&w->buf[buf]))
 		return GP_OK;
 	GP_TRY(gp_walk_new_buf(w, w->buf[buf].bytes, first, &again, err));
-	w->buf[again].last = last;
-	w->buf[again].pool = w->buf[buf].pool;
+	const int until = moved(w, w->buf[buf].read_until);
+	w->buf[again].last = last > until ? last : until;
 	w->buf[buf].again = again;
 	return GP_OK;
 }

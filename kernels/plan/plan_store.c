@@ -53,6 +53,9 @@ static void note_readers(const struct store *s)
 	const struct gp_graph *g = s->w->spec->graph;
 	for (int b = 0; b < s->w->bufs; b++)
 		s->reader[b] = NONE;
+	for (int i = 0; i < g->inputs; i++)
+		if (!(s->w->spec->map_inputs >> i & 1))
+			keep_plain(s, s->w->value[gp_walk_input(s->w, i)]);
 	for (int i = g->inputs; i < g->nodes; i++) {
 		const struct gp_walk_node *n = gp_walk_node(s->w, i);
 		if (!n->absent && !n->view && n->need_grad)
@@ -64,10 +67,7 @@ static void note_readers(const struct store *s)
 static bool is_map(const struct store *s, int buf)
 {
 	const struct gp_buf *b = buf == NONE ? NULL : &s->w->buf[buf];
-	if (!b || s->reader[buf] == NONE || s->plain[buf] || b->place == GP_AT_SCRATCH)
-		return false;
-	const bool input = b->place == GP_AT_IO && b->port < s->w->spec->graph->inputs;
-	return !input || (s->w->spec->map_inputs >> b->port & 1);
+	return b && s->reader[buf] != NONE && !s->plain[buf] && b->place != GP_AT_SCRATCH;
 }
 
 static int backward(const struct gp_walk *w, int node)
@@ -79,13 +79,13 @@ static int backward(const struct gp_walk *w, int node)
 static enum gp_status add_pieces(struct gp_walk *w, struct gp_stored *e, uint64_t floats, struct gp_err *err)
 {
 	const uint64_t bytes = w->buf[e->buf].bytes;
-	const int maker = w->buf[e->buf].first;
+	const int maker = w->buf[e->buf].first, until = w->buf[e->buf].read_until;
 	int again;
 	GP_TRY(gp_walk_new_buf(w, gp_store_bytes(w->spec->maps, floats) + e->rest, e->after, &e->coded, err));
 	w->buf[e->coded].place = GP_AT_SLOT;
 	w->buf[e->coded].first = maker; /* whose block it counts for */
 	GP_TRY(gp_walk_new_buf(w, bytes, backward(w, e->before), &again, err));
-	w->buf[again].last = backward(w, maker);
+	w->buf[again].last = backward(w, maker) > until ? backward(w, maker) : until;
 	w->buf[e->buf].again = again;
 	w->buf[e->buf].place = GP_AT_SCRATCH;
 	return GP_OK;
@@ -127,7 +127,7 @@ static enum gp_status add_all(const struct store *s, struct gp_err *err)
 	const struct gp_graph *g = w->spec->graph;
 	for (int i = 0; i < g->nodes; i++) {
 		const struct gp_walk_node *n = gp_walk_node(w, i);
-		for (int v = n->g->first_value; v < n->g->first_value + n->g->outputs; v++)
+		for (int v = n->first_value; v < n->first_value + n->outputs; v++)
 			if (g->value[v].type.dtype == GP_F32)
 				GP_TRY(add(s, w->value[v], i, v, err));
 		if (n->saves_map)

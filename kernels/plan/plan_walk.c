@@ -385,6 +385,13 @@ static enum gp_status walk_forward_node(const struct forward *f, struct gp_walk_
 	return w->hooks->forward ? w->hooks->forward(w, n, err) : GP_OK;
 }
 
+/* What was converted as it came in is there for the first block's second forward, too. */
+static void keep_arrival(const struct gp_walk *w, struct gp_buf *b)
+{
+	if (gp_walk_recomputes(w) && b->place == GP_AT_SCRATCH)
+		b->saved = b->kept = true;
+}
+
 static enum gp_status walk_forward(const struct forward *f, struct gp_err *err)
 {
 	struct gp_walk *w = f->w;
@@ -393,6 +400,7 @@ static enum gp_status walk_forward(const struct forward *f, struct gp_err *err)
 		const int v = gp_walk_input(w, i);
 		GP_TRY(new_arrival(w, GP_BUF_INPUT, i, v, 0, &w->value[v], err));
 		w->buf[w->value[v]].pending = f->readers[v];
+		keep_arrival(w, &w->buf[w->value[v]]);
 	}
 	for (int i = g->inputs; i < g->nodes; i++)
 		if (!gp_walk_node(w, i)->absent)

@@ -56,6 +56,7 @@ struct gp_buf {
 	bool saved;
 	bool kept; /* saved, and not made a second time */
 	int again; /* where it lies when its block is computed a second time, and backward; GP_WALK_NONE: where it is */
+	int read_until; /* for the device's hooks: the last moment when somebody beside the chain of gradients reads it there */
 };
 
 /* A device's node begins with this. Masks have a bit for each input, or output. */

@@ -120,6 +120,37 @@ same "cuts inside residual blocks" "${residual[@]}" --cut 3:8
 plain same mobilenetv2 "${mobile[@]}"
 plain same "mobilenetv2, cut 3:-3, clipped" "${mobile[@]}" --cut 3:-3 --clip-norm 1
 
+# --- what keeps less in the GPU's memory ---------------------------------------------------------------------------
+
+# Everything of a training through a codec: split as local, at the same cuts.
+everything() { # CODEC
+	echo "maps=$1,state=$1,weights=$1,weight-grads=$1,grad-maps=$1"
+}
+same "mobilenetv2, everything in 8 bits" "${mobile[@]}" --cut 3:-3 --optimizer adam --compress "$(everything uniform:bits=8)"
+plain same "residual blocks, everything with smaq, clipped, no master weights" "${residual[@]}" --cut 3:8 --clip-norm 1 \
+	--compress "$(everything smaq),weights-master=off"
+plain same "residual blocks in bf16, maps with fp8" "${residual[@]}" --cut 3:8 --precision bf16 --compress maps=fp8:format=e4m3
+same "residual blocks, computed twice" "${residual[@]}" --cut 3:8
+once=$(sha "$work/own.json")
+split own "${residual[@]}" --cut 3:8 --device "$device" --recompute
+equal "computed twice, the same" "$(sha "$work/own.json")" "$once"
+
+keeps_less() {
+	split plain "${mobile[@]}" --batch 32 --data synthetic:shape=3x32x32,classes=10,samples=32 --steps 1 --optimizer adam
+	split less "${mobile[@]}" --batch 32 --data synthetic:shape=3x32x32,classes=10,samples=32 --steps 1 --optimizer adam \
+		--compress maps=uniform:bits=8,state=uniform:bits=8
+	[ $(($(json_get "$work/less.json" server_device_memory_bytes) * 10)) -lt \
+		$(($(json_get "$work/plain.json" server_device_memory_bytes) * 8)) ] ||
+		fail "encoded, a session takes $(json_get "$work/less.json" server_device_memory_bytes) of" \
+			"$(json_get "$work/plain.json" server_device_memory_bytes) bytes"
+	local status=0
+	"$build/gpclient" train --no-progress --server "127.0.0.1:$server_port" "${mobile[@]}" \
+		--compress maps=sortquant:bits=6,split=2,sample=64 2>"$work/refused.log" || status=$?
+	[ $status -ne 0 ] || fail "a GPU takes partitions from a sample"
+	grep 'from all elements; leave sample out' "$work/refused.log" >/dev/null || fail "not why: $(cat "$work/refused.log")"
+}
+plain keeps_less
+
 # --- each side in its own precision --------------------------------------------------------------------------------
 
 precisions() {

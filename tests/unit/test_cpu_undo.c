@@ -203,8 +203,6 @@ static void a_step_taken_back_leaves_no_trace_in_plans_that_keep_less(void **sta
 {
 	(void)state;
 	struct gp_codec_spec spec;
-	if (!on_cpu())
-		skip();
 	OK(gp_codec_spec_parse("uniform:bits=4", &spec, &err));
 	recompute = true;
 	expect_no_trace(&optimizers[1], NULL);

@@ -2,7 +2,8 @@
  *
  * Plans of which parts pass through codecs (spec.coded of common/graph/device.h)
  * against straightforward arithmetic with the same codecs, to the last bit: what
- * the optimizer remembers, gradients of parameters and of values, parameters.
+ * the optimizer remembers, gradients of parameters and of values, parameters. On
+ * any device (test_device.h).
  */
 #include <math.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #include "common/graph/ops/op_linear.h"
 #include "kernels/device_registry.h"
 #include "tests/unit/ok.h"
+#include "tests/unit/test_device.h"
 
 static const char *const specs[] = {
 	"fp16",          "bf16",           "fp8:format=e4m3",       "fp8:format=e5m2",
@@ -205,9 +207,9 @@ static void updates_are_those_of_state_that_passed_through_the_codec(void **stat
 {
 	(void)state;
 	struct gp_graph *g = build_layer();
-	for (int threads = 1; threads < 4; threads += 2) {
+	for (int threads = 1; threads < 2 * test_threads(); threads += 2) {
 		struct gp_device *dev;
-		OK(gp_device_open("cpu", threads, &dev, &err));
+		OK(gp_device_open(test_device(), threads, &dev, &err));
 		for (int o = 0; o < OPTIMIZERS; o++)
 			for (int i = 0; i < SPECS; i++)
 				check_state(dev, g, &optimizers[o], specs[i]);
@@ -226,7 +228,7 @@ static void no_codec_lets_adam_run_away(void **state)
 	float *before = floats(WEIGHTS), *after = floats(WEIGHTS);
 	const struct gp_optim *o = &optimizers[2];
 	const float most = 7.28f * RATE;
-	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
 	for (int i = 0; i < SPECS; i++) {
 		const struct gp_codec_spec codec = parse(specs[i]);
 		struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = 1, .train = true, .seed = 3};
@@ -264,7 +266,7 @@ static void state_takes_what_the_codec_needs(void **state)
 	struct gp_device *dev;
 	const struct gp_codec_spec codec = parse("uniform:bits=8");
 	struct gp_plan_memory plain, coded, took;
-	OK(gp_device_open("cpu", 2, &dev, &err));
+	OK(gp_device_open(test_device(), 2, &dev, &err));
 	struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = 1, .train = true, .optim = optimizers[2]};
 	OK(dev->ops->plan_estimate(dev, &spec, &plain, &err));
 	spec.coded[GP_STRUCT_STATE] = &codec;
@@ -294,7 +296,7 @@ static void codes_of_state_come_in_as_they_went_out(void **state)
 	struct gp_graph *g = build_layer();
 	struct gp_device *dev;
 	float *x = floats(WEIGHTS), *y = floats(WEIGHTS);
-	OK(gp_device_open("cpu", 2, &dev, &err));
+	OK(gp_device_open(test_device(), 2, &dev, &err));
 	for (int i = 0; i < SPECS; i++) {
 		const struct gp_codec_spec codec = parse(specs[i]);
 		struct gp_plan_spec spec = {
@@ -336,7 +338,7 @@ static void plans_that_take_over_keep_the_state(void **state)
 	struct gp_graph *g = build_layer(), *same = build_layer(), *smaller = build_with(OUT / 2);
 	struct gp_device *dev;
 	float *first = floats(WEIGHTS), *got = floats(WEIGHTS);
-	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
 	for (int i = 0; i < SPECS; i++) {
 		const struct gp_codec_spec codec = parse(specs[i]);
 		struct gp_plan_spec spec = {
@@ -364,6 +366,82 @@ static void plans_that_take_over_keep_the_state(void **state)
 	gp_graph_free(g);
 	gp_graph_free(same);
 	gp_graph_free(smaller);
+}
+
+/* A weight of more than one block, which lies in another order on a GPU. */
+static struct gp_graph *build_conv(void)
+{
+	enum { DEPTH = 96 };
+	const struct gp_shape image = {.ndim = 3, .dim = {3, 3, DEPTH}};
+	struct gp_graph *g = gp_graph_new("conv", &image, &err);
+	OK(gp_graph_begin_block(g, "block", &err));
+	assert_true(gp_graph_conv(g, "conv", 0, DEPTH, 3, 1, 1, 1, false, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	assert_true(g->param[0].count > GP_STORE_BLOCK);
+	return g;
+}
+
+static void set_state(struct gp_plan *p, uint64_t n)
+{
+	float *x = floats(n);
+	for (int which = 0; which < 2; which++) {
+		for (uint64_t i = 0; i < n; i++) {
+			const float v = gp_rng_normal(5, (uint64_t)which, i);
+			x[i] = i % 5 == 0 ? 0.0f : which ? v * v : 0.1f * v;
+		}
+		OK(p->ops->optim_set(p, 0, which, x, &err));
+	}
+	gp_free(x);
+}
+
+static void expect_same_state(struct gp_plan *p, struct gp_plan *q, uint64_t n, const char *text)
+{
+	float *x = floats(n), *y = floats(n);
+	for (int which = 0; which < 2; which++) {
+		OK(p->ops->optim_get(p, 0, which, x, &err));
+		OK(q->ops->optim_get(q, 0, which, y, &err));
+		expect_same(y, x, n, "state", text);
+	}
+	gp_free(x);
+	gp_free(y);
+}
+
+/* The same state has the same bytes on the processor, and goes on there, or here. */
+static void codes_of_state_are_those_of_the_processor(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_conv();
+	struct gp_device *cpu, *dev;
+	const uint64_t n = g->param[0].count;
+	OK(gp_device_open("cpu", 2, &cpu, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
+	for (int i = 0; i < SPECS; i++) {
+		const struct gp_codec_spec codec = parse(specs[i]);
+		struct gp_plan_spec spec = {.graph = g, .batch = 1, .slots = 1, .train = true, .optim = optimizers[2]};
+		spec.coded[GP_STRUCT_STATE] = &codec;
+		struct gp_plan *p = make_plan(cpu, &spec), *q = make_plan(dev, &spec), *r = make_plan(dev, &spec);
+		const uint64_t bytes = p->ops->optim_code_bytes(p, 0);
+		uint8_t *want = gp_calloc(bytes, 1), *got = gp_calloc(bytes, 1);
+		assert_true(want && got);
+		assert_int_equal(q->ops->optim_code_bytes(q, 0), bytes);
+		set_state(p, n);
+		set_state(q, n);
+		for (int which = 0; which < 2; which++) {
+			OK(p->ops->optim_code_get(p, 0, which, want, &err));
+			OK(q->ops->optim_code_get(q, 0, which, got, &err));
+			assert_memory_equal(got, want, bytes);
+			OK(r->ops->optim_code_set(r, 0, which, want, &err));
+		}
+		expect_same_state(p, r, n, specs[i]);
+		gp_free(want);
+		gp_free(got);
+		cpu->ops->plan_free(p);
+		dev->ops->plan_free(q);
+		dev->ops->plan_free(r);
+	}
+	cpu->ops->close(cpu);
+	dev->ops->close(dev);
+	gp_graph_free(g);
 }
 
 /* --- gradients of parameters -------------------------------------------------------------------------------------- */
@@ -407,9 +485,9 @@ static void updates_read_gradients_that_passed_through_the_codec(void **state)
 					       {.kind = GP_OPTIM_SGD, .clip_norm = 0.5},
 					       {.kind = GP_OPTIM_SGD, .clip_value = 0.01}};
 	struct gp_graph *g = build_layer();
-	for (int threads = 1; threads < 3; threads++) {
+	for (int threads = 1; threads <= test_threads(); threads++) {
 		struct gp_device *dev;
-		OK(gp_device_open("cpu", threads, &dev, &err));
+		OK(gp_device_open(test_device(), threads, &dev, &err));
 		for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++)
 			for (int i = 0; i < SPECS; i++)
 				check_gradients(dev, g, &ways[k], specs[i]);
@@ -475,9 +553,9 @@ static void parameters_are_read_as_the_codec_leaves_them(void **state)
 {
 	(void)state;
 	struct gp_graph *g = build_layer();
-	for (int threads = 1; threads < 3; threads++) {
+	for (int threads = 1; threads <= test_threads(); threads++) {
 		struct gp_device *dev;
-		OK(gp_device_open("cpu", threads, &dev, &err));
+		OK(gp_device_open(test_device(), threads, &dev, &err));
 		for (int i = 0; i < SPECS; i++) {
 			check_weights(dev, g, specs[i], false);
 			check_weights(dev, g, specs[i], true);
@@ -618,9 +696,9 @@ static void check_layers(struct gp_device *dev, const char *text)
 static void what_each_layer_hands_back_passes_through_the_codec(void **state)
 {
 	(void)state;
-	for (int threads = 1; threads < 3; threads++) {
+	for (int threads = 1; threads <= test_threads(); threads++) {
 		struct gp_device *dev;
-		OK(gp_device_open("cpu", threads, &dev, &err));
+		OK(gp_device_open(test_device(), threads, &dev, &err));
 		for (int i = 0; i < SPECS; i++)
 			check_layers(dev, specs[i]);
 		dev->ops->close(dev);
@@ -639,14 +717,14 @@ static void everything_at_once_is_the_same_on_any_number_of_threads(void **state
 		const struct gp_codec_spec codec[GP_STRUCTS] = {
 			parse("smaq:main=6,outlier=8"), parse(mixed ? "bf16" : "smaq:main=6,outlier=8"),
 			parse("smaq:main=6,outlier=8"), parse(mixed ? "uniform:bits=8" : "smaq:main=6,outlier=8")};
-		for (int threads = 1; threads < 5; threads++) {
+		for (int threads = 1; threads <= 2 * test_threads(); threads++) {
 			struct gp_device *dev;
 			struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = 1, .train = true, .seed = 3};
 			spec.optim = optimizers[2];
 			spec.maps = &codec[0];
 			for (int i = 0; i < GP_STRUCTS; i++)
 				spec.coded[i] = &codec[i];
-			OK(gp_device_open("cpu", threads, &dev, &err));
+			OK(gp_device_open(test_device(), threads, &dev, &err));
 			struct gp_plan *p = make_plan(dev, &spec);
 			for (uint64_t step = 0; step < STEPS; step++) {
 				run_chunk(p, step);
@@ -674,6 +752,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(state_takes_what_the_codec_needs),
 		cmocka_unit_test(codes_of_state_come_in_as_they_went_out),
 		cmocka_unit_test(plans_that_take_over_keep_the_state),
+		cmocka_unit_test(codes_of_state_are_those_of_the_processor),
 		cmocka_unit_test(updates_read_gradients_that_passed_through_the_codec),
 		cmocka_unit_test(parameters_are_read_as_the_codec_leaves_them),
 		cmocka_unit_test(what_each_layer_hands_back_passes_through_the_codec),

@@ -526,12 +526,11 @@ static void check_whole(struct gp_device *dev, const struct gp_graph *g, enum gp
 }
 
 /* Against a plan that keeps everything: the whole model, and cut in three, with blocks of several sizes. */
-static void check_recomputing(int threads, struct gp_graph *g, enum gp_precision precision)
+static void check_recomputing_on(struct gp_device *dev, struct gp_graph *g, enum gp_precision precision, int every)
 {
 	static const uint32_t nodes[] = {1, 2, 5, 1000};
-	struct gp_device *dev;
 	float *want[STEPS];
-	OK(gp_device_open("cpu", threads, &dev, &err));
+	int number = 0;
 	struct run plain = make_whole(dev, g, precision);
 	for (uint64_t step = 0; step < STEPS; step++)
 		want[step] = run_and_collect(&plain, step);
@@ -541,11 +540,30 @@ static void check_recomputing(int threads, struct gp_graph *g, enum gp_precision
 		set_blocks(g, nodes[i]);
 		check_whole(dev, g, precision, want);
 		for (int head = 1; head < g->blocks - 1; head += 2)
-			check_cut(dev, g, (struct gp_cut){head, (head + g->blocks) / 2}, precision, want);
+			if (number++ % every == 0)
+				check_cut(dev, g, (struct gp_cut){head, (head + g->blocks) / 2}, precision, want);
 	}
 	recompute = false;
 	for (int step = 0; step < STEPS; step++)
 		gp_free(want[step]);
+}
+
+static void check_recomputing(int threads, struct gp_graph *g, enum gp_precision precision)
+{
+	struct gp_device *dev;
+	OK(gp_device_open("cpu", threads, &dev, &err));
+	check_recomputing_on(dev, g, precision, 1);
+	dev->ops->close(dev);
+}
+
+/* Emulated kernels are slow: see check_everywhere. */
+static void check_recomputing_on_gpu(struct gp_graph *g)
+{
+	struct gp_device *dev;
+	if (gp_device_open("cuda-emulated", 1, &dev, &err) != GP_OK && gp_device_open("cuda", 1, &dev, &err) != GP_OK)
+		return;
+	check_recomputing_on(dev, g, GP_PRECISION_FP32, 17);
+	check_recomputing_on(dev, g, GP_PRECISION_BF16, 17);
 	dev->ops->close(dev);
 }
 
@@ -564,6 +582,7 @@ static void blocks_that_are_computed_twice_change_no_bit(void **state)
 		check_recomputing(2, g, GP_PRECISION_FP32);
 		if (has_bf16)
 			check_recomputing(1, g, GP_PRECISION_BF16);
+		check_recomputing_on_gpu(g);
 		gp_graph_free(g);
 	}
 }
@@ -579,6 +598,7 @@ static void norms_in_blocks_that_are_computed_twice_change_no_bit(void **state)
 		struct gp_graph *g = build_residuals();
 		assert_true(gp_graph_set_batch_norm(g, &how, &err) > 0);
 		check_recomputing(1, g, GP_PRECISION_FP32);
+		check_recomputing_on_gpu(g);
 		gp_graph_free(g);
 	}
 }
@@ -622,16 +642,17 @@ static void blocks_that_are_computed_twice_keep_less(void **state)
 /* --- maps that lie encoded ---------------------------------------------------------------------------------------- */
 
 /* Decoding loses something, but the same in the whole model as in the parts that it is cut in. */
-static void check_encoded_cut(struct gp_device *dev, const struct gp_graph *g, struct gp_cut cut)
+static void check_encoded_cut(struct gp_device *dev, const struct gp_graph *g, struct gp_cut cut,
+			      enum gp_precision precision)
 {
 	float *want[STEPS];
 	cut_of_whole = cut;
-	struct run whole = make_whole(dev, g, GP_PRECISION_FP32);
+	struct run whole = make_whole(dev, g, precision);
 	cut_of_whole = (struct gp_cut){0, 0};
 	for (uint64_t step = 0; step < STEPS; step++)
 		want[step] = run_and_collect(&whole, step);
 	drop(&whole);
-	check_cut(dev, g, cut, GP_PRECISION_FP32, want);
+	check_cut(dev, g, cut, precision, want);
 	for (int step = 0; step < STEPS; step++)
 		gp_free(want[step]);
 }
@@ -645,7 +666,22 @@ static void check_encoded(int threads, const struct gp_graph *g, const struct gp
 	for (int head = 1; head < g->blocks - 1; head++)
 		for (int tail = head + 1; tail < g->blocks; tail++)
 			if (number++ % every == 0)
-				check_encoded_cut(dev, g, (struct gp_cut){head, tail});
+				check_encoded_cut(dev, g, (struct gp_cut){head, tail}, GP_PRECISION_FP32);
+	maps = NULL;
+	dev->ops->close(dev);
+}
+
+/* Emulated kernels are slow: a few cuts have to do. */
+static void check_encoded_on_gpu(const struct gp_graph *g, const struct gp_codec_spec *spec)
+{
+	const int n = g->blocks;
+	struct gp_device *dev;
+	if (gp_device_open("cuda-emulated", 1, &dev, &err) != GP_OK && gp_device_open("cuda", 1, &dev, &err) != GP_OK)
+		return;
+	maps = spec;
+	check_encoded_cut(dev, g, (struct gp_cut){n / 3, 2 * n / 3}, GP_PRECISION_FP32);
+	check_encoded_cut(dev, g, (struct gp_cut){n / 2, n / 2 + 1}, GP_PRECISION_FP32);
+	check_encoded_cut(dev, g, (struct gp_cut){n / 3 + 1, n - 1}, GP_PRECISION_BF16);
 	maps = NULL;
 	dev->ops->close(dev);
 }
@@ -662,6 +698,7 @@ static void cuts_change_no_bit_where_maps_lie_encoded(void **state)
 		struct gp_graph *g = build[i]();
 		check_encoded(1, g, &coarse, 3);
 		check_encoded(2, g, &fine, 11);
+		check_encoded_on_gpu(g, &coarse);
 		gp_graph_free(g);
 	}
 }
@@ -704,6 +741,7 @@ static void cuts_change_no_bit_where_everything_passes_through_a_codec(void **st
 			check_encoded(1, g, NULL, 5);
 			coded = &fine;
 			check_encoded(2, g, &fine, 17);
+			check_encoded_on_gpu(g, &fine);
 			coded = NULL;
 			gp_graph_free(g);
 		}

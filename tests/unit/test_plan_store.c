@@ -5,7 +5,7 @@
  * decoded values in place of the exact ones, while everything that forward
  * computed (outputs, statistics of batch norm) is exact. What it saves. What is
  * the same wherever a model is cut: test_plan_parts.c; that nothing lies where
- * it is overwritten: test_plan_walk.c.
+ * it is overwritten: test_plan_walk.c. On any device (test_device.h).
  */
 #include <math.h>
 #include <string.h>
@@ -19,6 +19,7 @@
 #include "common/graph/ops/op_conv.h"
 #include "kernels/device_registry.h"
 #include "tests/unit/ok.h"
+#include "tests/unit/test_device.h"
 
 enum { BATCH = 2, SIDE = 9, ROWS = BATCH * SIDE * SIDE, IN = 8, MIDDLE = 16, OUT = 12 };
 static const double EPS = 1e-5;
@@ -203,9 +204,9 @@ static void gradients_are_those_of_the_decoded_values(void **state)
 	static struct gradients got, want, plain;
 	struct gp_graph *g = build();
 	draw(&n);
-	for (int threads = 1; threads < 3; threads++) {
+	for (int threads = 1; threads <= test_threads(); threads++) {
 		struct gp_device *dev;
-		OK(gp_device_open("cpu", threads, &dev, &err));
+		OK(gp_device_open(test_device(), threads, &dev, &err));
 		run(dev, g, &n, NULL, &plain);
 		for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
 			struct gp_codec_spec spec;
@@ -228,7 +229,7 @@ static void a_slot_keeps_what_the_codec_needs(void **state)
 	struct gp_plan_memory plain, coded;
 	struct gp_codec_spec spec;
 	OK(gp_codec_spec_parse("uniform:bits=8", &spec, &err));
-	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
 	struct gp_plan_spec ps = {.graph = g, .batch = 256, .slots = 3, .train = true};
 	OK(dev->ops->plan_estimate(dev, &ps, &plain, &err));
 	ps.maps = &spec;

@@ -447,36 +447,42 @@ static void draw_blocks(struct gp_graph *g, uint64_t seed)
 static void blocks_that_are_computed_twice_compute_the_same(void **state)
 {
 	(void)state;
-	struct gp_device *dev;
-	OK(gp_device_open("cpu", 1, &dev, &err));
-	for (uint64_t seed = 0; seed < GRAPHS; seed++) {
-		struct gp_graph *g = draw_graph(seed);
-		run_training(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, true);
-		draw_blocks(g, seed);
-		run_training(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, true);
-		gp_graph_free(g);
+	for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
+		struct gp_device *dev;
+		if (gp_device_open(devices[i], 1, &dev, &err) != GP_OK)
+			continue;
+		for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+			struct gp_graph *g = draw_graph(seed);
+			run_training(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, true);
+			draw_blocks(g, seed);
+			run_training(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, true);
+			gp_graph_free(g);
+		}
+		dev->ops->close(dev);
 	}
-	dev->ops->close(dev);
 }
 
 /* Values of few bits, which fp16 keeps as they are, whatever is added up. */
 static void maps_that_lie_encoded_without_loss_change_nothing(void **state)
 {
 	(void)state;
-	struct gp_device *dev;
 	struct gp_codec_spec spec;
 	OK(gp_codec_spec_parse("fp16", &spec, &err));
-	OK(gp_device_open("cpu", 1, &dev, &err));
 	few_bits = true;
-	for (uint64_t seed = 0; seed < GRAPHS; seed++) {
-		struct gp_graph *g = draw_graph(seed);
-		run_training_with(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, false, &spec);
-		draw_blocks(g, seed);
-		run_training_with(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, false, &spec);
-		gp_graph_free(g);
+	for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
+		struct gp_device *dev;
+		if (gp_device_open(devices[i], 1, &dev, &err) != GP_OK)
+			continue;
+		for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+			struct gp_graph *g = draw_graph(seed);
+			run_training_with(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, false, &spec);
+			draw_blocks(g, seed);
+			run_training_with(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, false, &spec);
+			gp_graph_free(g);
+		}
+		dev->ops->close(dev);
 	}
 	few_bits = false;
-	dev->ops->close(dev);
 }
 
 /* --- what is drawn too seldom ------------------------------------------------------------------------------------- */

@@ -63,6 +63,8 @@ static enum gp_status attention_prepare(struct cuda_plan *p, struct cuda_node *n
 	const int64_t positions = gp_walk_type(&p->walk, n->base.in[Q])->shape.dim[0], samples = p->base.spec.batch;
 	n->base.saved_bytes = (uint64_t)(samples * attr.heads * positions) * sizeof(float);
 	n->base.tmp_bytes[1] = gpk_attention_room(samples, positions, attr.heads);
+	n->base.plain_in =
+		1 << Q | 1 << K | 1 << V; /* the logarithms that are kept are those of sums over these values */
 	p->draws = p->draws || (p->base.spec.train && attr.p > 0.0f);
 	return GP_OK;
 }

@@ -108,6 +108,7 @@ static enum gp_status bn_prepare(struct cuda_plan *p, struct cuda_node *n, struc
 	const bool renorm = gp_bn_attr(n->base.g).mode == GP_BN_RENORM;
 	n->base.saved_bytes =
 		(uint64_t)((renorm ? GPK_BN_SAVED_RENORM : GPK_BN_SAVED) * shape.channels) * sizeof(float);
+	n->base.keeps_saved = true;
 	n->returned_bytes = gpk_bn_room(shape.rows, shape.channels);
 	n->base.tmp_bytes[0] = n->fed_by ? 0 : n->returned_bytes;
 	n->base.tmp_bytes[1] = n->conv && n->conv->returns ? 0 : n->returned_bytes;
@@ -163,7 +164,7 @@ static void forward_unwritten(const struct cuda_call *c)
 static void forward_alone(const struct cuda_call *c)
 {
 	const struct gpk_bn n = batch_norm_of(c);
-	if (gp_cuda_bn_is_by_chunk(c, c->node) && c->node->fed_by)
+	if ((c->again && c->node->base.trains) || (gp_cuda_bn_is_by_chunk(c, c->node) && c->node->fed_by))
 		gpk_bn_apply(c->stream, &n, c->in[0], c->in[1], c->out[0]);
 	else if (gp_cuda_bn_is_by_chunk(c, c->node))
 		gpk_bn_forward(c->stream, &n, c->in[0], c->in[1], c->out[0]);

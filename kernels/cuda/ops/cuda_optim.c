@@ -8,6 +8,8 @@
 
 #include "common/graph/decay.h"
 #include "kernels/cuda/ops/k_optim.h"
+#include "kernels/cuda/plan/cuda_code.h"
+#include "kernels/cuda/plan/cuda_moments.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 #include "kernels/cuda/plan/cuda_profile.h"
 
@@ -16,7 +18,7 @@ static void describe_adam(struct gpk_update *u, const struct cuda_plan *p, float
 	const struct gp_optim *o = &p->base.spec.optim;
 	const double t = (double)p->optim_steps;
 	u->kind = GPK_ADAM;
-	u->second = u->first + p->trained_floats;
+	u->second = u->first ? u->first + p->trained_floats : NULL;
 	u->b1 = (float)o->beta1;
 	u->b2 = (float)o->beta2;
 	u->c1 = (float)(1.0 - o->beta1);
@@ -34,11 +36,11 @@ static struct gpk_update describe(const struct cuda_plan *p, float lr)
 {
 	const struct gp_optim *o = &p->base.spec.optim;
 	struct gpk_update u = {
-		.kind = p->moment ? GPK_MOMENTUM : GPK_SGD,
+		.kind = gp_cuda_optim_states(&p->base) > 0 ? GPK_MOMENTUM : GPK_SGD,
 		.value = p->values,
 		.grad = p->grads,
 		.first = p->moment,
-		.narrow = p->narrow,
+		.narrow = gp_cuda_codec(p, GP_STRUCT_WEIGHTS) ? NULL : p->narrow,
 		.n = (int64_t)p->trained_floats,
 		.decayed = (int64_t)p->decayed_floats,
 		.lr = lr,
@@ -78,12 +80,18 @@ enum gp_status gp_cuda_queue_optim_step(struct gp_plan *plan, float lr, struct g
 	p->optim_steps++;
 	const struct gpk_update u = describe(p, lr);
 	struct gp_rt_stream *const stream = gp_cuda_behind_all(p);
+	gp_cuda_grads_code(p);
 	replace_grads(p, stream);
-	gpk_optim_step(stream, &u);
+	if (p->state)
+		gp_cuda_moments_update(p, &u);
+	else
+		gpk_optim_step(stream, &u);
+	gp_cuda_weights_updated(p);
 	gp_cuda_bn_end_step(p);
 	gp_rt_event_record(p->update_done, p->stream);
-	p->packs_stale = true; /* narrow copies were made with the update */
-	p->undo_saved = false;
+	p->packs_stale = true;
+	p->narrow_stale = p->narrow_stale || !u.narrow; /* else they were made with the update */
+	p->undo_saved = p->grads_coded = false;
 	if (!p->profile)
 		return GP_OK;
 	GP_TRY(gp_rt_event_wait(p->update_done, err));

@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/ops/k_optim.h"
 
+#include "kernels/cuda/codec/gpk_piece.h"
 #include "kernels/cuda/runtime/gpk_block.h"
 #include "kernels/cuda/runtime/gpk_rows.h"
 
@@ -34,7 +35,14 @@ struct sgd {
 	}
 };
 
+/* load, store: of moments that pass through a codec. */
 struct momentum {
+	GPK_DEVICE void load(struct element *, float)
+	{
+	}
+	GPK_DEVICE void store(struct element *)
+	{
+	}
 	GPK_DEVICE void step(const struct gpk_update &u, struct element *e, float decay, float)
 	{
 		const float g = e->grad + decay * e->value;
@@ -44,6 +52,17 @@ struct momentum {
 };
 
 struct adam {
+	GPK_DEVICE void load(struct element *e, float most)
+	{
+		const float root = e->second > 0.0f ? e->second : 0.0f, limit = most * root;
+		const float first = e->first > limit ? limit : e->first;
+		e->first = first < -limit ? -limit : first;
+		e->second = root * root;
+	}
+	GPK_DEVICE void store(struct element *e)
+	{
+		e->second = sqrtf(e->second);
+	}
 	GPK_DEVICE void step(const struct gpk_update &u, struct element *e, float decay, float shrink)
 	{
 		const float v = e->value * shrink, g = e->grad + decay * v;
@@ -103,6 +122,45 @@ extern "C" void gpk_optim_step(struct gp_rt_stream *s, const struct gpk_update *
 		GPK_LAUNCH(s, update<momentum>, blocks, THREADS, 0, *u);
 	else
 		GPK_LAUNCH(s, update<adam>, blocks, THREADS, 0, *u);
+}
+
+/* --- state that lies encoded -------------------------------------------------------------------------------------- */
+
+/* Blocks of a piece: row y of the grid is piece y's. */
+#define PIECE_BLOCKS 32
+
+template <typename How> GPK_KERNEL update_pieces(struct gpk_update u, const struct gpk_piece *piece, float most)
+{
+	const struct gpk_piece p = piece[blockIdx.y];
+	const int n = gpk_piece_elements(p);
+	gpk_bf16 *const narrow = (gpk_bf16 *)u.narrow;
+	for (int64_t i = first_index(); i < n; i += index_step()) {
+		const int64_t at = gpk_piece_place(p, i), room = p.room + i;
+		const bool decayed = at < u.decayed;
+		struct element e = {u.value[at], u.grad[at], u.first[room], u.second ? u.second[room] : 0};
+		How::load(&e, most);
+		How::step(u, &e, decayed ? u.decay : 0.0f, decayed ? u.shrink : 1.0f);
+		How::store(&e);
+		u.value[at] = e.value;
+		u.grad[at] = 0;
+		u.first[room] = e.first;
+		if (u.second)
+			u.second[room] = e.second;
+		if (narrow)
+			gpk_put(&narrow[at], e.value);
+	}
+}
+
+extern "C" void gpk_optim_step_pieces(struct gp_rt_stream *s, const struct gpk_update *u, const struct gpk_piece *piece,
+				      int pieces, float most)
+{
+	const dim3 grid(PIECE_BLOCKS, (unsigned)pieces);
+	if (pieces < 1)
+		return;
+	if (u->kind == GPK_MOMENTUM)
+		GPK_LAUNCH(s, update_pieces<momentum>, grid, THREADS, 0, *u, piece, most);
+	else
+		GPK_LAUNCH(s, update_pieces<adam>, grid, THREADS, 0, *u, piece, most);
 }
 
 /* --- decaying insertions ------------------------------------------------------------------------------------------ */

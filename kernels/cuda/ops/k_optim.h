@@ -9,6 +9,7 @@
 #ifndef GP_K_OPTIM_H
 #define GP_K_OPTIM_H
 
+#include "kernels/cuda/codec/piece.h"
 #include "kernels/cuda/runtime/rt.h"
 
 #ifdef __cplusplus
@@ -33,6 +34,13 @@ struct gpk_update {
 	float step_size, root_scale; /* GPK_ADAM: lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
 };
 void gpk_optim_step(struct gp_rt_stream *s, const struct gpk_update *u);
+/*
+ * The same of `pieces` pieces of parameters, in device memory, with moments that have been decoded and will be encoded: each
+ * piece's at its `room` in the rooms u->first and u->second, in PyTorch's order. Of Adam what comes and goes is the root of
+ * the second moment, and the first one is kept within `most` times that (kernels/cpu/plan/cpu_moments.c). u->n: those of all.
+ */
+void gpk_optim_step_pieces(struct gp_rt_stream *s, const struct gpk_update *u, const struct gpk_piece *piece,
+			   int pieces, float most);
 
 /* grad (rows, columns) becomes -l1 * sign(grad), from first_row and first_column on. */
 struct gpk_signs {

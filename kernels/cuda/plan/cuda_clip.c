@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/cuda/ops/k_optim.h"
+#include "kernels/cuda/plan/cuda_code.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 
 static uint64_t chunks_of(uint64_t count)
@@ -75,6 +76,7 @@ enum gp_status gp_cuda_grad_squares(struct gp_plan *plan, double *out, struct gp
 	const int pieces = gp_cuda_trained_params(p);
 	const size_t bytes = (size_t)pieces * sizeof(double);
 	struct gp_rt_stream *s = gp_cuda_behind_all(p);
+	gp_cuda_grads_code(p);
 	gpk_squares_of_pieces(s, p->grads, (const struct gpk_squares_chunk *)(p->extra + p->at.chunks),
 			      (int)gp_cuda_squares_chunks(p), (const int32_t *)(p->extra + p->at.firsts), pieces,
 			      (double *)(p->extra + p->at.partials), (double *)(p->extra + p->at.sums));
@@ -90,7 +92,9 @@ enum gp_status gp_cuda_grad_scale(struct gp_plan *plan, float factor, struct gp_
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	GP_TRY(gp_cuda_check_training(plan, err));
-	gpk_scale(gp_cuda_behind_all(p), p->grads, factor, (int64_t)p->trained_floats);
+	struct gp_rt_stream *s = gp_cuda_behind_all(p);
+	gp_cuda_grads_code(p);
+	gpk_scale(s, p->grads, factor, (int64_t)p->trained_floats);
 	return gp_cuda_wait(p, err);
 }
 
@@ -98,6 +102,8 @@ enum gp_status gp_cuda_grad_clamp(struct gp_plan *plan, float limit, struct gp_e
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	GP_TRY(gp_cuda_check_training(plan, err));
-	gpk_clamp(gp_cuda_behind_all(p), p->grads, limit, (int64_t)p->trained_floats);
+	struct gp_rt_stream *s = gp_cuda_behind_all(p);
+	gp_cuda_grads_code(p);
+	gpk_clamp(s, p->grads, limit, (int64_t)p->trained_floats);
 	return gp_cuda_wait(p, err);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "kernels/cuda/plan/cuda_moments.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 
 /* --- orders of axes ----------------------------------------------------------------------------------------------- */
@@ -35,6 +36,17 @@ static struct walk walk_of(const struct cuda_plan *p, int index)
 		w.step[i] = plain_step[p->param[index].order[i]];
 	}
 	return w;
+}
+
+void gp_cuda_param_steps(const struct cuda_plan *p, int index, int64_t step[4])
+{
+	const struct gp_shape *shape = &p->base.spec.graph->param[index].shape;
+	const int8_t *order = p->param[index].order;
+	int64_t apart = 1;
+	for (int i = 3; i >= 0; i--) {
+		step[order[i]] = apart;
+		apart *= shape->dim[order[i]];
+	}
 }
 
 /* device[i] <-> plain[the same element] */
@@ -147,6 +159,8 @@ static enum gp_status find_state(struct gp_plan *plan, int index, int which, flo
 enum gp_status gp_cuda_optim_get(struct gp_plan *plan, int index, int which, float *out, struct gp_err *err)
 {
 	float *state;
+	if (((struct cuda_plan *)plan)->state)
+		return gp_cuda_moments_get((struct cuda_plan *)plan, index, which, out, err);
 	GP_TRY(find_state(plan, index, which, &state, err));
 	return fetch((struct cuda_plan *)plan, index, state, out, err);
 }
@@ -154,6 +168,8 @@ enum gp_status gp_cuda_optim_get(struct gp_plan *plan, int index, int which, flo
 enum gp_status gp_cuda_optim_set(struct gp_plan *plan, int index, int which, const float *in, struct gp_err *err)
 {
 	float *state;
+	if (((struct cuda_plan *)plan)->state)
+		return gp_cuda_moments_set((struct cuda_plan *)plan, index, which, in, err);
 	GP_TRY(find_state(plan, index, which, &state, err));
 	return store((struct cuda_plan *)plan, index, state, in, err);
 }

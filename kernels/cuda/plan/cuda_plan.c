@@ -14,6 +14,8 @@
 #include "kernels/cuda/codec/cuda_codec.h"
 #include "kernels/cuda/ops/k_loss.h"
 #include "kernels/cuda/ops/k_optim.h"
+#include "kernels/cuda/plan/cuda_code.h"
+#include "kernels/cuda/plan/cuda_moments.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 #include "kernels/cuda/runtime/pinned_pool.h"
 #include "kernels/plan/plan_check.h"
@@ -171,7 +173,25 @@ static enum gp_status cuda_plan_estimate(struct gp_device *dev, const struct gp_
 	return status;
 }
 
+static enum gp_status cuda_plan_maps(struct gp_device *dev, const struct gp_plan_spec *spec, uint64_t *maps,
+				     struct gp_err *err)
+{
+	struct cuda_plan *p;
+	GP_TRY(begin_plan(dev, spec, &p, err));
+	enum gp_status status = gp_cuda_plan_build(p, err);
+	if (status == GP_OK)
+		gp_walk_count_maps(&p->walk, maps);
+	gp_cuda_plan_release(p);
+	return status;
+}
+
 /* --- the block of device memory --------------------------------------------------------------------------------- */
+
+/* One array of state of all parameters. */
+static uint64_t state_bytes(const struct cuda_plan *p)
+{
+	return gp_cuda_moments_codec(p) ? p->state_bytes : p->trained_floats * sizeof(float);
+}
 
 struct cuda_parts gp_cuda_parts(const struct cuda_plan *p)
 {
@@ -181,13 +201,16 @@ struct cuda_parts gp_cuda_parts(const struct cuda_plan *p)
 		.packs = p->pack_bytes,
 		.undo = gp_cuda_undo_bytes(p),
 		.merged = gp_cuda_align(p->merged_doubles * sizeof(double)),
-		.moment = gp_cuda_align(states * p->trained_floats * sizeof(float)),
+		.moment = gp_cuda_align(states * state_bytes(p)),
+		.coding = gp_cuda_coding_bytes(p),
 		.extra = p->at.bytes,
 	};
 	for (int t = 0; t < CUDA_TRACKS; t++)
 		m.scratch[t] = p->track[t].scratch_bytes;
 	if (p->type != GP_RT_F32)
 		m.narrow = gp_cuda_align(p->value_floats * gp_rt_type_bytes(p->type));
+	if (gp_cuda_keeps_decoded(p))
+		m.decoded = gp_cuda_align(p->trained_floats * sizeof(float));
 	if (p->base.spec.train)
 		m.grads = gp_cuda_align(p->trained_floats * sizeof(float));
 	return m;
@@ -215,6 +238,7 @@ void gp_cuda_extra_plan(struct cuda_plan *p)
 	p->at.partials = place(p, chunks * sizeof(double));
 	p->at.firsts = place(p, (uint64_t)(gp_cuda_trained_params(p) + 1) * sizeof(int32_t));
 	p->at.sums = place(p, (uint64_t)gp_cuda_trained_params(p) * sizeof(double));
+	p->at.pieces = place(p, (uint64_t)p->pieces * sizeof(struct gpk_piece));
 }
 
 /* Takes the next `bytes`; NULL for nothing. */
@@ -249,12 +273,16 @@ static void cut_block(struct cuda_plan *p)
 	const struct cuda_parts m = gp_cuda_parts(p);
 	char *at = p->block, *host = p->host_room + p->at.bytes;
 	p->values = cut(&at, m.values);
+	p->decoded = cut(&at, m.decoded);
 	p->narrow = cut(&at, m.narrow);
 	p->packs = cut(&at, m.packs);
 	p->undo = cut(&at, m.undo);
 	p->merged = cut(&at, m.merged);
 	p->grads = cut(&at, m.grads);
-	p->moment = cut(&at, m.moment);
+	void *const moment = cut(&at, m.moment);
+	p->moment = gp_cuda_moments_codec(p) ? NULL : moment;
+	p->state = gp_cuda_moments_codec(p) ? moment : NULL;
+	p->coding = cut(&at, m.coding);
 	for (int t = 0; t < CUDA_TRACKS; t++)
 		p->track[t].scratch = cut(&at, m.scratch[t]);
 	p->extra = cut(&at, m.extra);
@@ -320,7 +348,9 @@ static enum gp_status start_memory(struct cuda_plan *p, struct gp_err *err)
 				gp_rt_fill(p->stream, p->slot[s].io[port], 0, p->walk.io_bytes[port]);
 	gp_cuda_bn_forget(p);
 	gp_cuda_squares_table(p);
+	gp_cuda_pieces_fill(p);
 	gp_rt_copy_up(p->stream, p->extra, p->host_room, p->at.bytes);
+	gp_cuda_moments_clear(p);
 	return gp_cuda_params_start(p, err);
 }
 
@@ -417,8 +447,10 @@ static void cuda_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *
 	{                                                                                                              \
 		.name = device_name, .summary = text, .open = cuda_open, .close = cuda_close,                          \
 		.supports = cuda_supports, .memory = cuda_memory, .check = cuda_check,                                 \
-		.codec_device = cuda_codec_memory, .plan_estimate = cuda_plan_estimate, .plan_new = cuda_plan_new,     \
-		.plan_free = cuda_plan_free, .buffer = cuda_buffer, .set_length = gp_cuda_set_length,                  \
+		.codec_device = cuda_codec_memory, .plan_estimate = cuda_plan_estimate, .plan_maps = cuda_plan_maps,   \
+		.plan_new = cuda_plan_new, .plan_free = cuda_plan_free, .buffer = cuda_buffer,                         \
+		.set_length = gp_cuda_set_length, .optim_code_bytes = gp_cuda_optim_code_bytes,                        \
+		.optim_code_get = gp_cuda_optim_code_get, .optim_code_set = gp_cuda_optim_code_set,                    \
 		.forward = gp_cuda_forward, .backward = gp_cuda_backward, .queue_forward = gp_cuda_queue_forward,      \
 		.queue_backward = gp_cuda_queue_backward, .wait = gp_cuda_wait_for, .loss = gp_cuda_loss,              \
 		.grad_squares = gp_cuda_grad_squares, .grad_scale = gp_cuda_grad_scale,                                \

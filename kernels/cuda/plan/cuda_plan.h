@@ -41,6 +41,9 @@
  * A chunk may have fewer positions than the graph's sequences (set_length). Memory is laid out for all of them; calls see the
  * chunk's own, in the walk's types, while they are queued. Such a chunk has no graph: each would be of one length.
  *
+ * With spec.recompute a block's second forward runs on the backwards' stream, and no batch norm and convolution work for each
+ * other, which changes no bit. Nor do they where gradients of values are coded: between the two there would be none.
+ *
  * To add an op: a row in common/graph/op_table.h, which says what else; here it is one file ops/cuda_NAME.c with
  * `const struct cuda_op gp_cuda_op_NAME`, and its kernels in ops/k_NAME.cu.
  *
@@ -52,6 +55,7 @@
 
 #include "common/codec/codec_device.h"
 #include "common/graph/device.h"
+#include "kernels/cuda/codec/k_codec_store.h"
 #include "kernels/cuda/runtime/blas.h"
 #include "kernels/cuda/runtime/rt.h"
 #include "kernels/plan/plan_walk.h"
@@ -83,6 +87,7 @@ struct cuda_call {
 	struct gp_blas *blas;
 	enum gp_rt_type type; /* of in, out, dout, dx and gp_cuda_weight */
 	enum gp_mode mode;
+	bool again; /* the second forward of a chunk (plan_again.h): statistics are there, and nothing else may change */
 	const uint64_t *draw;    /* this slot's, for dropout */
 	const uint64_t *updates; /* made before this slot's training forward, for batch norms in mode renorm */
 	const void *const
@@ -172,8 +177,9 @@ struct cuda_node {
 	uint64_t merged_offset; /* batch norm: where in plan->merged its statistics are merged, if they are */
 	int tmp_weight;         /* piece of the walk, -1 where there is none */
 	/* Backward's weight gradients are numbered from 1 in the order in which they are queued; 0 is none. */
-	int job;   /* the op's own */
-	int await; /* done before anything of this node's backward begins */
+	int job;    /* the op's own */
+	int await;  /* done before anything of this node's backward begins */
+	bool moves; /* its values are its input's, bit for bit, whether the walk makes it a view or not */
 };
 
 struct cuda_param {
@@ -183,7 +189,12 @@ struct cuda_param {
 	 * (O,I,KH,KW) as (O,KH,KW,I) is {0,2,3,1}; a depthwise one as (KH,KW,C) is {2,3,0,1}.
 	 */
 	int8_t order[4];
+	uint64_t state_offset; /* bytes, in one array of state that lies encoded */
+	int first_piece;       /* of those that are coded (cuda_code.h) */
 };
+
+/* Which codecs: those of enum gp_structure, and of maps. */
+enum { CUDA_CODEC_MAPS = GP_STRUCTS, CUDA_CODECS };
 
 enum cuda_run { CUDA_RUN_TRAIN, CUDA_RUN_EVAL, CUDA_RUN_BACKWARD, CUDA_RUN_CALIBRATE, CUDA_RUNS };
 
@@ -205,6 +216,7 @@ struct cuda_extra {
 	uint64_t draws;                          /* by slot, CUDA_SLOT_WORDS each */
 	uint64_t labels, rows;                   /* cuda_loss.c */
 	uint64_t chunks, firsts, partials, sums; /* cuda_clip.c */
+	uint64_t pieces;                         /* cuda_code.c */
 	uint64_t bytes;
 };
 
@@ -224,13 +236,19 @@ struct cuda_plan {
 	struct gp_walk walk;
 	uint64_t decayed_floats, trained_floats, moved_floats, value_floats; /* ends of the four kinds of parameters */
 	uint64_t pack_bytes, merged_doubles;
+	struct gpk_store store[CUDA_CODECS]; /* of those that the plan has: gp_cuda_codec */
+	int pieces, own_pieces;              /* of parameters that are coded; those before the ones of a follower */
+	uint64_t state_bytes;                /* of one array of state, where it lies encoded */
 	struct cuda_extra at;
 	struct gp_plan_memory memory; /* of the device; pinned memory is not in it */
 
 	char *block; /* everything below that is device memory */
 	float *values, *grads;
-	float *moment; /* optimizer state: as the trained parameters, once or twice */
-	void *narrow;  /* values in bf16; NULL in other precisions */
+	float *decoded;  /* what forward and backward read in place of trained values (cuda_code.h); NULL: these */
+	float *moment;   /* optimizer state: as the trained parameters, once or twice; NULL where it lies encoded: */
+	uint8_t *state;  /* state_bytes, once or twice (cuda_moments.c) */
+	uint8_t *coding; /* where backwards code gradients, and what lies in IO buffers */
+	void *narrow;    /* values in bf16; NULL in other precisions */
 	char *packs;
 	float *undo;    /* with spec.undo: running statistics that training moves, as before the step's first forward */
 	double *merged; /* batch norms' statistics over chunks */
@@ -241,6 +259,7 @@ struct cuda_plan {
 	uint64_t calibrated; /* GP_CALIBRATE: chunks that count by now; 0 from the next training forward on */
 	bool calibrates;     /* the forward that is queued is of one that does not yet */
 	bool packs_stale, narrow_stale, packs_warm, undo_saved, warm[CUDA_RUNS], without_graphs;
+	bool grads_coded;                /* the step's gradients have passed through their codec */
 	struct gp_rt_graph *packs_graph; /* renews all packs */
 	struct gp_err no_graph;          /* why without_graphs */
 	uint64_t optim_steps;

@@ -11,8 +11,10 @@
 
 #include "common/base/mem.h"
 #include "common/graph/ops/op_batch_norm.h"
+#include "kernels/cuda/plan/cuda_code.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 #include "kernels/cuda/runtime/pinned_pool.h"
+#include "kernels/plan/plan_again.h"
 #include "kernels/plan/plan_check.h"
 
 static const struct cuda_op *const ops[GP_OP_COUNT] = {
@@ -21,27 +23,14 @@ static const struct cuda_op *const ops[GP_OP_COUNT] = {
 #undef X
 };
 
-static enum gp_status check_spec(const struct cuda_plan *p, struct gp_err *err)
+static enum gp_status check_spec(struct cuda_plan *p, struct gp_err *err)
 {
 	const struct gp_plan_spec *spec = &p->base.spec;
 	if (!gp_device_supports(&p->dev->base, spec->precision))
 		GP_FAIL(err, GP_DEVICE, "%s cannot compute in %s (compute capability %d.%d, 8.0 is needed); use fp32",
 			p->dev->info.name, gp_precision_name(spec->precision), p->dev->info.major, p->dev->info.minor);
-	if (spec->train && spec->recompute)
-		GP_FAIL(err, GP_UNSUPPORTED,
-			"%s cannot compute blocks a second time yet; leave --recompute out, or compute on a CPU",
-			p->dev->info.name);
-	if (spec->train && spec->maps)
-		GP_FAIL(err, GP_UNSUPPORTED,
-			"%s cannot keep maps encoded yet; leave --compress out, or compute on a CPU",
-			p->dev->info.name);
-	for (int i = 0; spec->train && i < GP_STRUCTS; i++)
-		if (spec->coded[i])
-			GP_FAIL(err, GP_UNSUPPORTED,
-				"%s cannot keep parts of a training encoded yet; leave --compress out, or compute on a "
-				"CPU",
-				p->dev->info.name);
-	return gp_plan_check_spec(spec, err);
+	GP_TRY(gp_plan_check_spec(spec, err));
+	return gp_cuda_codecs_prepare(p, err);
 }
 
 static enum gp_status make_nodes(struct cuda_plan *p, struct gp_err *err)
@@ -125,7 +114,7 @@ static bool is_activation(const struct cuda_node *n)
 static void fold_batch_norm(struct cuda_plan *p, struct cuda_node *n)
 {
 	struct cuda_node *reader = gp_cuda_only_reader(p, n);
-	if (is_sum_of_two(reader) && may_move(p, n, reader)) {
+	if (is_sum_of_two(reader) && may_move(p, n, reader) && gp_cuda_same_part(p, n, reader)) {
 		const int other = reader->base.in[reader->base.in[0] == n->base.first_value];
 		move_node(n, reader);
 		n = reader;
@@ -133,7 +122,7 @@ static void fold_batch_norm(struct cuda_plan *p, struct cuda_node *n)
 		n->base.inputs = 2;
 		reader = gp_cuda_only_reader(p, n);
 	}
-	if (is_activation(reader) && may_move(p, n, reader)) {
+	if (is_activation(reader) && may_move(p, n, reader) && gp_cuda_same_part(p, n, reader)) {
 		n->act = reader->base.g->op == GP_OP_RELU ? CUDA_ACT_RELU : CUDA_ACT_RELU6;
 		move_node(n, reader);
 	}
@@ -173,6 +162,9 @@ static enum gp_status prepare_nodes(struct cuda_plan *p, struct gp_err *err)
 		n->base.passes = passes_of(n);
 		if (n->op->prepare)
 			GP_TRY(n->op->prepare(p, n, err));
+		n->moves = n->base.view || n->base.passes == GP_WALK_ALL;
+		if (gp_cuda_codec(p, GP_STRUCT_GRAD_MAPS)) /* what the node computes is coded before it is added */
+			n->base.adds_gradient = false;
 		n->pack_offset = p->pack_bytes;
 		p->pack_bytes += gp_cuda_align(n->pack_bytes);
 	}
@@ -225,13 +217,13 @@ static void add_up_memory(struct cuda_plan *p)
 	const uint64_t slots = (uint64_t)spec->slots;
 	struct gp_plan_memory *m = &p->memory;
 	const struct cuda_parts parts = gp_cuda_parts(p);
-	m->params = parts.values + parts.narrow + parts.packs + parts.undo + parts.merged;
+	m->params = parts.values + parts.decoded + parts.narrow + parts.packs + parts.undo + parts.merged;
 	m->grads = parts.grads;
 	m->optim = parts.moment;
 	m->activations = slots * p->walk.slot_bytes;
 	for (int t = 0; t < gp_cuda_tracks(p); t++)
 		m->scratch += parts.scratch[t];
-	m->scratch += parts.extra + gp_cuda_blas_bytes(p);
+	m->scratch += parts.coding + parts.extra + gp_cuda_blas_bytes(p);
 	m->io = slots * p->walk.all_io_bytes;
 	m->total = m->params + m->grads + m->optim + m->activations + m->scratch + m->io;
 	m->host = gp_pinned_bytes(gp_cuda_host_bytes(p));
@@ -245,9 +237,11 @@ enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err)
 	GP_TRY(make_params(p, err));
 	fold_batch_norms(p);
 	gp_walk_find_gradients(&p->walk);
-	gp_cuda_share_batch_norms(p);
+	if (!gp_walk_recomputes(&p->walk) && !gp_cuda_codec(p, GP_STRUCT_GRAD_MAPS))
+		gp_cuda_share_batch_norms(p);
 	GP_TRY(prepare_nodes(p, err));
 	place_params(p);
+	gp_cuda_pieces_count(p);
 	GP_TRY(gp_cuda_plan_layout(p, err));
 	gp_cuda_extra_plan(p);
 	add_up_memory(p);
@@ -274,10 +268,17 @@ bool gp_cuda_is_trained(const struct cuda_plan *p, const struct cuda_node *n, en
 	return i >= 0 && p->base.spec.train && p->base.spec.graph->param[i].trained;
 }
 
+/* As forward and backward read it, and write running statistics. */
+static float *value_of(const struct cuda_plan *p, int index)
+{
+	const bool decoded = p->decoded && p->base.spec.graph->param[index].trained;
+	return (decoded ? p->decoded : p->values) + p->param[index].offset;
+}
+
 float *gp_cuda_param(const struct cuda_plan *p, const struct cuda_node *n, enum gp_param_role role)
 {
 	const int i = gp_cuda_param_index(p, n, role);
-	return i < 0 ? NULL : p->values + p->param[i].offset;
+	return i < 0 ? NULL : value_of(p, i);
 }
 
 float *gp_cuda_grad(const struct cuda_plan *p, const struct cuda_node *n, enum gp_param_role role)
@@ -292,7 +293,7 @@ const void *gp_cuda_weight(const struct cuda_plan *p, const struct cuda_node *n)
 	const int i = gp_cuda_param_index(p, n, GP_PARAM_WEIGHT);
 	gp_require(i >= 0 && n->op->narrow_weight);
 	if (p->type == GP_RT_F32)
-		return p->values + p->param[i].offset;
+		return value_of(p, i);
 	return (const char *)p->narrow + p->param[i].offset * gp_rt_type_bytes(p->type);
 }
 

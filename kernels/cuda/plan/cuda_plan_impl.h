@@ -12,7 +12,7 @@
 
 /* Bytes of the pieces of a plan's block, in this order; then the slots: for each its arena and its IO buffers. */
 struct cuda_parts {
-	uint64_t values, narrow, packs, undo, merged, grads, moment, scratch[CUDA_TRACKS], extra;
+	uint64_t values, decoded, narrow, packs, undo, merged, grads, moment, coding, scratch[CUDA_TRACKS], extra;
 };
 struct cuda_parts gp_cuda_parts(const struct cuda_plan *p);
 static inline int gp_cuda_tracks(const struct cuda_plan *p)
@@ -47,10 +47,14 @@ void gp_cuda_set_length(struct gp_plan *plan, int slot, int64_t length);
 /* A slot, or GP_SLOT_UPDATE. */
 enum gp_status gp_cuda_wait_for(struct gp_plan *plan, int slot, struct gp_err *err);
 enum gp_status gp_cuda_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
-/* Copies in bf16 and packs are as the parameters again. Queues only. */
+/* What is decoded of the parameters, copies in bf16 and packs are as they again. Queues only. */
 void gp_cuda_repack(struct cuda_plan *p);
+/* Where a piece of the walk lies; NULL: GP_WALK_NONE. */
+void *gp_cuda_buf(const struct cuda_plan *p, int slot, int buf);
 
-/* cuda_params.c: parameters, gradients and optimizer state to and from the host, in PyTorch's layouts. */
+/* cuda_params.c: parameters, gradients and optimizer state to and from the host, in PyTorch's layouts. How far apart elements
+ * along each of PyTorch's axes lie in device memory. */
+void gp_cuda_param_steps(const struct cuda_plan *p, int index, int64_t step[4]);
 enum gp_status gp_cuda_params_start(struct cuda_plan *p, struct gp_err *err);
 enum gp_status gp_cuda_param_get(struct gp_plan *plan, int index, float *out, struct gp_err *err);
 enum gp_status gp_cuda_param_set(struct gp_plan *plan, int index, const float *in, struct gp_err *err);

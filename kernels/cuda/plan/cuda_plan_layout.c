@@ -6,13 +6,15 @@
  * The forwards have one scratch memory, of which one runs at a time, the backwards another, and weight gradients a third.
  * A weight gradient runs beside the chain of gradients, behind which it may fall: what it reads (its node's dout) stays
  * until the chain has waited for it. That is at the node CUDA_WEIGHTS_BEHIND such nodes further on, or where somebody
- * works in that piece's place, or at the end. Which pieces are shared does not depend on it, so values do not.
+ * works in that piece's place, or at the end. Which pieces are shared does not depend on it, so values do not. What else it
+ * reads is kept, or lies in the backwards' scratch memory where it is decoded, or computed a second time: that stays as long.
  *
  * What batch norms and the convolutions beside them do for each other (cuda_share.c) reaches across their moments: `saved` and
  * room of a batch norm are there while either of the two works, and so is what a chain's first kernel reads until its last.
  *
  * Test: tests/unit/test_cuda_plan.c
  */
+#include "kernels/cuda/plan/cuda_code.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 
 /* Whoever comes at `moment` has waited for everything up to `job`: what those read was in use until then. */
@@ -112,10 +114,40 @@ static enum gp_status place_job(struct gp_walk *w, struct gp_walk_node *base, st
 	return GP_OK;
 }
 
+/* The last moment at which the chain of gradients has not yet waited for a node's job. */
+static int outstanding_until(const struct cuda_plan *p, const struct cuda_node *n)
+{
+	for (int i = n->base.index - 1; i >= 0; i--)
+		if (p->node[i].await >= n->job)
+			return gp_walk_backward_moment(&p->walk, &p->node[i].base) - 1;
+	return 2 * p->base.spec.graph->nodes;
+}
+
+static void read_by_job(struct gp_walk *w, int buf, int until)
+{
+	if (buf >= 0 && w->buf[buf].read_until < until)
+		w->buf[buf].read_until = until;
+}
+
+static void note_job(struct gp_walk *w, const struct cuda_node *n)
+{
+	const int until = outstanding_until(w->device, n);
+	for (int k = 0; k < n->base.inputs; k++)
+		if (n->base.saves_in >> k & 1)
+			read_by_job(w, w->value[n->base.in[k]], until);
+	for (int j = 0; j < n->base.outputs; j++)
+		if (n->base.saves_out >> j & 1)
+			read_by_job(w, w->value[n->base.first_value + j], until);
+	read_by_job(w, n->base.saved, until);
+}
+
 static void end_jobs(struct gp_walk *w)
 {
 	const struct cuda_plan *p = w->device;
 	await_jobs(w, p->jobs, 2 * w->spec->graph->nodes + 1);
+	for (int i = w->spec->graph->inputs; i < w->spec->graph->nodes; i++)
+		if (p->node[i].job > 0)
+			note_job(w, &p->node[i]);
 }
 
 static const struct gp_walk_hooks hooks = {.forward = place_neighbours, .backward = place_job, .end = end_jobs};
@@ -127,5 +159,7 @@ enum gp_status gp_cuda_plan_layout(struct cuda_plan *p, struct gp_err *err)
 	GP_TRY(gp_walk_layout(&p->walk, err));
 	for (int t = 0; t < CUDA_TRACKS; t++)
 		p->track[t].scratch_bytes = p->walk.scratch_bytes[t];
+	if (gp_cuda_update_room(p) > p->track[CUDA_FORWARDS].scratch_bytes)
+		p->track[CUDA_FORWARDS].scratch_bytes = gp_cuda_update_room(p);
 	return GP_OK;
 }

@@ -17,14 +17,16 @@
 #include "common/base/mem.h"
 #include "kernels/cuda/ops/k_elementwise.h"
 #include "kernels/cuda/ops/k_fill.h"
+#include "kernels/cuda/plan/cuda_code.h"
 #include "kernels/cuda/plan/cuda_device.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 #include "kernels/cuda/plan/cuda_profile.h"
+#include "kernels/plan/plan_again.h"
 
 /* A graph of some hundred kernels takes about a megabyte: beyond so many slots calls are queued each time. */
 #define GRAPH_SLOTS 64
 
-static void *address(const struct cuda_plan *p, int slot, int buf)
+void *gp_cuda_buf(const struct cuda_plan *p, int slot, int buf)
 {
 	if (buf < 0)
 		return NULL;
@@ -40,9 +42,15 @@ static void *address(const struct cuda_plan *p, int slot, int buf)
 	return NULL;
 }
 
-static void *value_address(const struct cuda_plan *p, int slot, int value)
+/* `later`: in the second of two forwards, or backward (plan_again.h). */
+static void *address_at(const struct cuda_plan *p, int slot, int buf, bool later)
 {
-	return address(p, slot, p->walk.value[value]);
+	return gp_cuda_buf(p, slot, later ? gp_walk_later(&p->walk, buf) : buf);
+}
+
+static void *value_address(const struct cuda_plan *p, int slot, int value, bool later)
+{
+	return address_at(p, slot, p->walk.value[value], later);
 }
 
 /* A call's addresses: as many of each as the node has inputs, or outputs, and of inputs two at least. */
@@ -52,7 +60,8 @@ struct addresses {
 };
 
 /* What a convolution and the batch norms that it works with have of each other. */
-static void add_neighbours(const struct cuda_plan *p, const struct cuda_node *n, int slot, struct cuda_call *c)
+static void add_neighbours(const struct cuda_plan *p, const struct cuda_node *n, int slot, bool later,
+			   struct cuda_call *c)
 {
 	const struct cuda_node *conv = n->before || n->behind            ? n
 				       : n->fed_by && n->fed_by->chained ? n->fed_by
@@ -60,25 +69,26 @@ static void add_neighbours(const struct cuda_plan *p, const struct cuda_node *n,
 	if (!conv)
 		return;
 	if (conv->before) {
-		c->before_saved = address(p, slot, conv->before->base.saved);
-		c->before_room = address(p, slot, conv->before->returned);
+		c->before_saved = gp_cuda_buf(p, slot, conv->before->base.saved);
+		c->before_room = gp_cuda_buf(p, slot, conv->before->returned);
 	}
 	if (conv->behind)
-		c->behind_saved = address(p, slot, conv->behind->base.saved);
+		c->behind_saved = gp_cuda_buf(p, slot, conv->behind->base.saved);
 	if (conv->chained) {
-		c->conv_in = value_address(p, slot, conv->base.in[0]);
-		c->conv_dout = address(p, slot, p->walk.grad[conv->base.first_value]);
+		c->conv_in = value_address(p, slot, conv->base.in[0], later);
+		c->conv_dout = gp_cuda_buf(p, slot, p->walk.grad[conv->base.first_value]);
 	}
 }
 
-static struct cuda_call call_of(struct cuda_plan *p, const struct cuda_node *n, int slot, enum cuda_track_index track)
+static struct cuda_call call_of(struct cuda_plan *p, const struct cuda_node *n, int slot, enum cuda_track_index track,
+				bool later)
 {
 	const struct cuda_track *t = &p->track[track];
 	struct cuda_call c = {.plan = p, .node = n, .stream = t->stream, .blas = t->blas, .type = p->type};
 	c.draw = p->slot[slot].draw;
 	c.updates = p->slot[slot].draw + 1;
-	add_neighbours(p, n, slot, &c);
-	c.saved = address(p, slot, n->base.saved);
+	add_neighbours(p, n, slot, later, &c);
+	c.saved = address_at(p, slot, n->base.saved, later);
 	if (n->pack_bytes)
 		c.pack = p->packs + n->pack_offset;
 	return c;
@@ -105,7 +115,7 @@ static void take_in(struct cuda_plan *p, int slot, enum gp_plan_buf io, int inde
 	if (!p->base.spec.device_io)
 		gp_rt_copy_up(stream_of(p, io), p->slot[slot].io[port], p->slot[slot].host[port], edge_bytes(p, value));
 	if (!gp_walk_lies_at(&p->walk, buf, io, index))
-		gpk_convert(stream_of(p, io), p->type, address(p, slot, buf), GP_RT_F32, p->slot[slot].io[port],
+		gpk_convert(stream_of(p, io), p->type, gp_cuda_buf(p, slot, buf), GP_RT_F32, p->slot[slot].io[port],
 			    gp_walk_elements(&p->walk, value));
 }
 
@@ -113,7 +123,7 @@ static void give_out(struct cuda_plan *p, int slot, enum gp_plan_buf io, int ind
 {
 	const int port = gp_walk_port(&p->walk, io, index);
 	if (!gp_walk_lies_at(&p->walk, buf, io, index))
-		gpk_convert(stream_of(p, io), GP_RT_F32, p->slot[slot].io[port], p->type, address(p, slot, buf),
+		gpk_convert(stream_of(p, io), GP_RT_F32, p->slot[slot].io[port], p->type, gp_cuda_buf(p, slot, buf),
 			    gp_walk_elements(&p->walk, value));
 	if (!p->base.spec.device_io)
 		gp_rt_copy_down(stream_of(p, io), p->slot[slot].host[port], p->slot[slot].io[port],
@@ -146,34 +156,48 @@ static void give_all_out(struct cuda_plan *p, int slot, enum gp_plan_buf io)
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
-static void find_inputs(const struct cuda_plan *p, const struct cuda_node *n, int slot, uint64_t mask,
+static void find_inputs(const struct cuda_plan *p, const struct cuda_node *n, int slot, uint64_t mask, bool later,
 			struct addresses *at)
 {
 	at->in[0] = at->in[1] = NULL;
 	for (int k = 0; k < n->base.inputs; k++)
-		at->in[k] = mask >> k & 1 ? value_address(p, slot, n->base.in[k]) : NULL;
+		at->in[k] = mask >> k & 1 ? value_address(p, slot, n->base.in[k], later) : NULL;
 }
 
-static void find_outputs(const struct cuda_plan *p, const struct cuda_node *n, int slot, uint64_t mask,
+static void find_outputs(const struct cuda_plan *p, const struct cuda_node *n, int slot, uint64_t mask, bool later,
 			 struct addresses *at)
 {
 	for (int j = 0; j < n->base.outputs; j++)
-		at->out[j] = mask >> j & 1 ? value_address(p, slot, n->base.first_value + j) : NULL;
+		at->out[j] = mask >> j & 1 ? value_address(p, slot, n->base.first_value + j, later) : NULL;
 }
 
-static void forward_node(struct cuda_plan *p, const struct cuda_node *n, int slot, enum gp_mode mode)
+/* `again`: the second of two. */
+static void run_forward(struct cuda_plan *p, const struct cuda_node *n, int slot, enum gp_mode mode, bool again)
 {
 	struct addresses at;
-	struct cuda_call c = call_of(p, n, slot, CUDA_FORWARDS);
-	find_inputs(p, n, slot, GP_WALK_ALL, &at);
-	find_outputs(p, n, slot, GP_WALK_ALL, &at);
+	struct cuda_call c = call_of(p, n, slot, again ? CUDA_BACKWARDS : CUDA_FORWARDS, again);
+	find_inputs(p, n, slot, GP_WALK_ALL, again, &at);
+	find_outputs(p, n, slot, GP_WALK_ALL, again, &at);
 	c.in = at.in;
 	c.out = at.out;
-	c.tmp = address(p, slot, n->base.tmp[0]);
+	c.tmp = address_at(p, slot, n->base.tmp[0], again);
 	c.mode = mode;
-	gp_cuda_profile_start(p, n, c.stream);
+	c.again = again;
 	n->op->forward(&c);
-	gp_cuda_profile_stop(p, n, c.stream);
+}
+
+/* What has had its last reader is encoded, and counts as this node's time. */
+static void forward_node(struct cuda_plan *p, const struct cuda_node *n, int slot, enum gp_mode mode, int *encoded)
+{
+	const bool runs = !n->base.absent && !n->base.view;
+	if (runs)
+		gp_cuda_profile_start(p, n, p->stream);
+	if (runs)
+		run_forward(p, n, slot, mode, false);
+	if (mode == GP_TRAIN)
+		gp_cuda_store_after(p, slot, n->base.index, encoded);
+	if (runs)
+		gp_cuda_profile_stop(p, n, p->stream);
 }
 
 static void queue_forward(struct cuda_plan *p, int slot, enum gp_mode mode)
@@ -183,9 +207,8 @@ static void queue_forward(struct cuda_plan *p, int slot, enum gp_mode mode)
 		gp_rt_copy_up(p->stream, p->slot[slot].draw, p->slot[slot].host_draw,
 			      CUDA_SLOT_WORDS * sizeof(uint64_t));
 	take_all_in(p, slot, GP_BUF_INPUT);
-	for (int i = g->inputs; i < g->nodes; i++)
-		if (!p->node[i].base.absent && !p->node[i].base.view)
-			forward_node(p, &p->node[i], slot, mode);
+	for (int i = g->inputs, encoded = 0; i < g->nodes; i++)
+		forward_node(p, &p->node[i], slot, mode, &encoded);
 	give_all_out(p, slot, GP_BUF_OUTPUT);
 }
 
@@ -196,24 +219,24 @@ static void pass_gradient(struct cuda_plan *p, const struct cuda_node *n, int sl
 {
 	struct gp_rt_stream *s = p->track[CUDA_BACKWARDS].stream;
 	const int dout = p->walk.grad[n->base.first_value];
-	void *dx = address(p, slot, n->base.dx[k]);
+	void *dx = gp_cuda_buf(p, slot, n->base.dx[k]);
 	const int64_t count = gp_cuda_in_elements(p, n, k);
 	if (n->base.add >> k & 1)
-		gpk_add(s, p->type, dx, dx, address(p, slot, dout), count);
+		gpk_add(s, p->type, dx, dx, gp_cuda_buf(p, slot, dout), count);
 	else if (n->base.dx_add[k] >= 0)
-		gpk_add(s, p->type, dx, address(p, slot, dout), address(p, slot, n->base.dx_add[k]), count);
+		gpk_add(s, p->type, dx, gp_cuda_buf(p, slot, dout), gp_cuda_buf(p, slot, n->base.dx_add[k]), count);
 }
 
 /* What backward reads. */
 static struct cuda_call gradient_call(struct cuda_plan *p, const struct cuda_node *n, int slot,
 				      enum cuda_track_index track, struct addresses *at)
 {
-	struct cuda_call c = call_of(p, n, slot, track);
+	struct cuda_call c = call_of(p, n, slot, track, true);
 	c.mode = GP_TRAIN;
-	find_inputs(p, n, slot, n->base.saves_in, at);
-	find_outputs(p, n, slot, n->base.saves_out, at);
+	find_inputs(p, n, slot, n->base.saves_in, true, at);
+	find_outputs(p, n, slot, n->base.saves_out, true, at);
 	for (int j = 0; j < n->base.outputs; j++)
-		at->dout[j] = address(p, slot, p->walk.grad[n->base.first_value + j]);
+		at->dout[j] = gp_cuda_buf(p, slot, p->walk.grad[n->base.first_value + j]);
 	c.in = at->in;
 	c.out = at->out;
 	c.dout = at->dout;
@@ -225,16 +248,19 @@ static void run_backward(struct cuda_plan *p, const struct cuda_node *n, int slo
 	struct gp_rt_stream *s = p->track[CUDA_BACKWARDS].stream;
 	struct addresses at;
 	struct cuda_call c = gradient_call(p, n, slot, CUDA_BACKWARDS, &at);
-	c.tmp = address(p, slot, n->returned >= 0 ? n->returned : n->base.tmp[1]);
+	c.tmp = gp_cuda_buf(p, slot, n->returned >= 0 ? n->returned : n->base.tmp[1]);
 	at.dx[0] = at.dx[1] = NULL;
 	for (int k = 0; k < n->base.inputs; k++)
-		at.dx[k] = gp_walk_passes(&n->base, k) ? NULL : address(p, slot, n->base.dx[k]);
+		at.dx[k] = gp_walk_passes(&n->base, k) ? NULL : gp_cuda_buf(p, slot, n->base.dx[k]);
 	c.dx = at.dx;
 	c.add = n->base.add;
 	n->op->backward(&c);
 	for (int k = 0; k < n->base.inputs; k++)
+		if (at.dx[k])
+			gp_cuda_gradient_code(p, n, at.dx[k], gp_cuda_in_elements(p, n, k));
+	for (int k = 0; k < n->base.inputs; k++)
 		if (at.dx[k] && n->base.dx_add[k] >= 0)
-			gpk_add(s, p->type, at.dx[k], at.dx[k], address(p, slot, n->base.dx_add[k]),
+			gpk_add(s, p->type, at.dx[k], at.dx[k], gp_cuda_buf(p, slot, n->base.dx_add[k]),
 				gp_cuda_in_elements(p, n, k));
 }
 
@@ -248,7 +274,7 @@ static void weight_gradient(struct cuda_plan *p, const struct cuda_node *n, int 
 {
 	struct addresses at;
 	struct cuda_call c = gradient_call(p, n, slot, runs_aside(p) ? CUDA_WEIGHTS : CUDA_BACKWARDS, &at);
-	c.tmp = address(p, slot, n->tmp_weight);
+	c.tmp = gp_cuda_buf(p, slot, n->tmp_weight);
 	if (!runs_aside(p)) {
 		n->op->backward_weight(&c);
 		return;
@@ -265,12 +291,25 @@ static void await_weight_gradient(struct cuda_plan *p, int job)
 		gp_rt_stream_after(p->track[CUDA_BACKWARDS].stream, p->job_done[job % CUDA_WEIGHTS_BEHIND]);
 }
 
-/* Handing on comes before: the op may work in dout's place. */
-static void backward_node(struct cuda_plan *p, const struct cuda_node *n, int slot)
+/* Ahead of the backward of a block's last node: what its forward made and has not kept, a second time. */
+static void run_again(struct cuda_plan *p, int node, int slot)
+{
+	if (!gp_walk_recomputes(&p->walk) || gp_walk_block_end(&p->walk, node) != node + 1)
+		return;
+	for (int i = gp_walk_block_from(&p->walk, node); i <= node; i++)
+		if (p->node[i].base.again)
+			run_forward(p, &p->node[i], slot, GP_TRAIN, true);
+}
+
+/* What comes before it counts as this node's time, and lies where weight gradients that have been awaited read. Handing on comes
+ * first: the op may work in dout's place. */
+static void backward_node(struct cuda_plan *p, const struct cuda_node *n, int slot, int *decoded)
 {
 	struct gp_rt_stream *s = p->track[CUDA_BACKWARDS].stream;
 	await_weight_gradient(p, n->await);
 	gp_cuda_profile_start(p, n, s);
+	run_again(p, n->base.index, slot);
+	gp_cuda_store_before(p, slot, n->base.index, decoded);
 	for (int k = 0; k < n->base.inputs; k++)
 		if (n->base.dx[k] >= 0 && gp_walk_passes(&n->base, k))
 			pass_gradient(p, n, slot, k);
@@ -285,9 +324,12 @@ static void queue_backward(struct cuda_plan *p, int slot)
 {
 	const struct gp_graph *g = p->base.spec.graph;
 	take_all_in(p, slot, GP_BUF_GRAD_OUTPUT);
-	for (int i = g->nodes - 1; i >= g->inputs; i--)
+	gp_cuda_store_edges(p, slot);
+	for (int i = g->nodes - 1, decoded = 0; i >= g->inputs; i--)
 		if (p->node[i].base.need_grad)
-			backward_node(p, &p->node[i], slot);
+			backward_node(p, &p->node[i], slot, &decoded);
+		else
+			run_again(p, i, slot);
 	give_all_out(p, slot, GP_BUF_GRAD_INPUT);
 	if (p->jobs > p->jobs_awaited)
 		await_weight_gradient(p, p->jobs);
@@ -383,7 +425,7 @@ static void queue_packs(struct cuda_plan *p)
 		const struct cuda_node *n = &p->node[i];
 		if (n->base.absent || n->base.view || !n->op->pack)
 			continue;
-		const struct cuda_call c = call_of(p, n, 0, CUDA_FORWARDS);
+		const struct cuda_call c = call_of(p, n, 0, CUDA_FORWARDS, false);
 		n->op->pack(&c);
 	}
 }
@@ -407,10 +449,24 @@ static void renew_packs(struct cuda_plan *p)
 	p->packs_warm = true;
 }
 
+/* From what forward and backward read, which is decoded where it is trained and coded. */
+static void renew_narrow(struct cuda_plan *p)
+{
+	const uint64_t decoded = p->decoded ? p->trained_floats : 0;
+	char *const narrow = p->narrow;
+	if (decoded > 0)
+		gpk_convert(p->stream, p->type, narrow, GP_RT_F32, p->decoded, (int64_t)decoded);
+	if (decoded < p->value_floats)
+		gpk_convert(p->stream, p->type, narrow + decoded * gp_rt_type_bytes(p->type), GP_RT_F32,
+			    p->values + decoded, (int64_t)(p->value_floats - decoded));
+}
+
 void gp_cuda_repack(struct cuda_plan *p)
 {
+	if (p->packs_stale)
+		gp_cuda_weights_decode(p);
 	if (p->narrow && p->narrow_stale)
-		gpk_convert(p->stream, p->type, p->narrow, GP_RT_F32, p->values, (int64_t)p->value_floats);
+		renew_narrow(p);
 	if (p->packs_stale && p->pack_bytes > 0)
 		renew_packs(p);
 	p->narrow_stale = p->packs_stale = false;
@@ -470,6 +526,7 @@ enum gp_status gp_cuda_queue_backward(struct gp_plan *plan, int slot, struct gp_
 		GP_FAIL(err, GP_INTERNAL, "backward of %s without a training forward in slot %d",
 			plan->spec.graph->name, slot);
 	p->slot[slot].forwarded = false;
+	p->grads_coded = false;
 	return launch_measured(p, slot, CUDA_RUN_BACKWARD, err);
 }
 
@@ -520,5 +577,5 @@ enum gp_status gp_cuda_node_get(struct gp_plan *plan, int slot, int index, float
 	gp_walk_set_length(&p->walk, p->slot[slot].length);
 	const int64_t count = gp_cuda_elements(p, n);
 	gp_walk_set_length(&p->walk, 0);
-	return copy_value(p, address(p, slot, buf), out, count, err);
+	return copy_value(p, gp_cuda_buf(p, slot, buf), out, count, err);
 }

@@ -42,7 +42,7 @@ void gp_cuda_step_undo(struct gp_plan *plan)
 		gp_rt_fill(s, p->grads, 0, p->trained_floats * sizeof(float));
 	if (p->calibrated == 0)
 		gp_cuda_bn_forget(p);
-	p->undo_saved = false;
+	p->undo_saved = p->grads_coded = false;
 	for (int i = 0; i < plan->spec.slots; i++)
 		p->slot[i].forwarded = false;
 }
