@@ -135,6 +135,20 @@ once=$(sha "$work/own.json")
 split own "${residual[@]}" --cut 3:8 --device "$device" --recompute
 equal "computed twice, the same" "$(sha "$work/own.json")" "$once"
 
+# What checkpoints have of encoded state goes on exactly; over a link that breaks steps are taken back.
+goes_on() {
+	local run=("${mobile[@]}" --cut 3:-3 --optimizer adam --schedule const --steps 4 --compress "$(everything smaq)")
+	split whole "${run[@]}"
+	split part "${run[@]}" --steps 2 --checkpoint "$work/coded"
+	split rest "${run[@]}" --checkpoint "$work/coded" --resume
+	equal "encoded state, resumed" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
+	start_link --drop-every $(($(json_get "$work/whole.json" wire_up_bytes) / 4)) --seed 6
+	train "$work/broken.json" --server "127.0.0.1:$link_port" "${run[@]}" --reconnect-for 300s || fail "over a link that breaks"
+	stop_link
+	equal "encoded, over a link that breaks" "$(sha "$work/broken.json")" "$(sha "$work/whole.json")"
+}
+plain goes_on
+
 keeps_less() {
 	split plain "${mobile[@]}" --batch 32 --data synthetic:shape=3x32x32,classes=10,samples=32 --steps 1 --optimizer adam
 	split less "${mobile[@]}" --batch 32 --data synthetic:shape=3x32x32,classes=10,samples=32 --steps 1 --optimizer adam \
