@@ -43,6 +43,8 @@ function(gp_simd_flags)
       elseif(source MATCHES "vbmi_avx512\\.c$")
         set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS "-mavx512vbmi;-mavx512vbmi2;-mavx512bitalg")
       endif()
+    elseif(source MATCHES "bf16_neon\\.c$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+bf16")
     endif()
     # clang needs three minutes for these files under instrumentation; they see no byte of a peer.
     if(GP_FUZZ AND source MATCHES "winograd_(avx2|avx512|neon)\\.c$")

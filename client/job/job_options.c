@@ -55,8 +55,8 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "fp32",
 	 .choices = GP_PRECISION_CHOICES,
 	 .help = "what convolutions and matrix products are computed in: on the server, or in the whole model with "
-		 "--local; bf16 (sums stay fp32) needs AVX512_BF16 or a GPU, tf32 a GPU; auto: each side tries its "
-		 "own before the first step and takes the fastest, which is printed, and kept by checkpoints"},
+		 "--local; bf16 (sums stay fp32) needs AVX512_BF16, FEAT_BF16 of ARM64 or a GPU, tf32 a GPU; auto: "
+		 "each side tries its own before the first step and takes the fastest, which is printed, and kept by checkpoints"},
 	{.name = "client-precision",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(client_precision),

@@ -146,7 +146,7 @@ refuses 2 'client-precision bf16: a local run.*--precision, which is fp32' train
 refuses 2 'client-precision.*half' train "${server[@]}" --model cnn "${synthetic[@]}" --client-precision half
 export GP_SIMD=portable # of which no processor has bf16
 refuses 5 'bf16.*fp32' train --local --model cnn "${synthetic[@]}" --precision bf16
-refuses 5 'client-precision: cpu cannot.*bf16.*AVX512_BF16.*fp32' train "${server[@]}" --model cnn "${synthetic[@]}" --client-precision bf16
+refuses 5 'client-precision: cpu cannot.*bf16.*_BF16.*fp32' train "${server[@]}" --model cnn "${synthetic[@]}" --client-precision bf16
 unset GP_SIMD
 refuses 4 'refused' train --server 127.0.0.1:1 --model cnn "${synthetic[@]}"
 refuses 2 'server' train --server nonsense --model cnn "${synthetic[@]}"

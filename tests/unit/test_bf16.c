@@ -3,7 +3,8 @@
  * --precision bf16 on the CPU device: a plan in bf16 computes what a plan in
  * fp32 (which test_cpu_ops.c compares with PyTorch) makes of operands rounded
  * beforehand; training follows fp32's; a processor without it is refused.
- * Skipped where the processor lacks AVX512_BF16, but for the refusals.
+ * Skipped where the processor lacks AVX512_BF16, on ARM64 FEAT_BF16, but
+ * for the refusals.
  */
 #include <math.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "common/base/threads.h"
 #include "kernels/cpu/math/bf16.h"
 #include "kernels/loops/simd.h"
+#include "tests/sanitized.h"
 #include "tests/unit/bf16_reference.h"
 #include "tests/unit/ok.h"
 #include "common/graph/ops/op_linear.h"
@@ -284,7 +286,8 @@ static void training_in_bf16_repeats_itself_and_follows_fp32(void **state)
 	if (!gp_bf16_supported())
 		skip();
 	check_training("cnn");
-	check_training("resnet20:width=0.5");
+	if (!IS_SANITIZED) /* takes minutes then */
+		check_training("resnet20:width=0.5");
 }
 
 /* Weights are packed in half the room; what a device says beforehand is what it takes. */
@@ -326,7 +329,7 @@ static void a_processor_without_bf16_is_refused_and_goes_on_in_fp32(void **state
 	struct gp_graph *g = graph_of(&layers[0]);
 	struct gp_plan_spec spec = {.graph = g, .batch = 1, .slots = 1, .precision = GP_PRECISION_BF16};
 	OK(gp_device_open("cpu", 1, &dev, &err));
-	gp_isa_limit(GP_ISA_AVX2);
+	gp_isa_limit(ISA_WITHOUT_BF16);
 	assert_false(gp_device_supports(dev, GP_PRECISION_BF16));
 	assert_true(gp_device_supports(dev, GP_PRECISION_FP32));
 	assert_int_equal(dev->ops->plan_estimate(dev, &spec, &memory, &err), GP_DEVICE);

@@ -9,6 +9,7 @@
 #include "client/engine/precision.h"
 #include "kernels/cpu/math/bf16.h"
 #include "kernels/loops/simd.h"
+#include "tests/unit/bf16_reference.h"
 #include "tests/unit/ok.h"
 
 enum choice { AUTO, FP32, BF16, TF32 };
@@ -57,7 +58,7 @@ static void a_processor_follows_in_bf16_where_it_can(void **state)
 	expect(GP_PRECISION_BF16, FP32, false, GP_PRECISION_FP32);
 	if (can)
 		expect(GP_PRECISION_TF32, BF16, false, GP_PRECISION_BF16);
-	gp_isa_limit(GP_ISA_AVX2);
+	gp_isa_limit(ISA_WITHOUT_BF16);
 	expect(GP_PRECISION_BF16, AUTO, false, GP_PRECISION_FP32);
 	gp_isa_limit(GP_ISA_AVX512);
 }
@@ -67,9 +68,9 @@ static void what_was_chosen_and_cannot_be_had_is_refused_with_the_reason(void **
 	(void)state;
 	expect_refused(GP_PRECISION_FP32, TF32, false, 5,
 		       "--client-precision: cpu cannot compute in tf32 (only GPUs can)");
-	gp_isa_limit(GP_ISA_AVX2);
+	gp_isa_limit(ISA_WITHOUT_BF16);
 	expect_refused(GP_PRECISION_FP32, BF16, false, 5,
-		       "--client-precision: cpu cannot compute in bf16 (AVX512_BF16 is missing)");
+		       "--client-precision: cpu cannot compute in bf16 (" GP_BF16_FEATURE " is missing)");
 	gp_isa_limit(GP_ISA_AVX512);
 }
 

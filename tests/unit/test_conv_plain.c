@@ -89,7 +89,7 @@ static void run_pass(const struct gp_conv_shape *s, bool channels, bool backward
 	if (channels)
 		gp_conv_channels_pack(s, packed, weight);
 	else
-		gp_conv_pack(s, backwards, packed, weight);
+		gp_conv_pack(s, backwards, packed, weight, NULL);
 	for (int part = 0; part < 3; part++)
 		if (channels)
 			gp_conv_channels_pass(s, backwards, out, in, packed, rows * part / 3, rows * (part + 1) / 3);

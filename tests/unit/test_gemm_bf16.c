@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Matrix products of bfloat16 pairs beside a portable reference, for every
- * tile, panel and remainder; rounding beside the reference for values of every
- * kind. Skipped where the processor lacks AVX512_BF16.
+ * tile, panel and remainder, on ARM64 bit for bit; rounding beside the reference
+ * for values of every kind. Skipped where the processor lacks AVX512_BF16, on
+ * ARM64 FEAT_BF16.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -137,6 +138,26 @@ static void pairs_are_neighbours_and_odd_ends_are_zero(void **state)
 	}
 }
 
+static void columns_of_a_wider_matrix_pair_as_a_matrix_of_their_own(void **state)
+{
+	(void)state;
+	if (!gp_bf16_supported())
+		skip();
+	for (size_t i = 0; i < SIZES; i++) {
+		const int64_t rows = sizes[i][0], n = sizes[i][2], stride = n + 7, count = gp_gemm_bf16_pairs(rows) * n;
+		float *wide = draw(rows * stride, 1), *own = draw(rows * n, 2);
+		for (int64_t r = 0; r < rows; r++)
+			memcpy(own + r * n, wide + r * stride + 5, (size_t)n * sizeof *own);
+		uint32_t *want = rows_of(own, rows, n), *got = words(count);
+		gp_gemm_bf16_pair_some(got, wide + 5, stride, rows, n);
+		assert_memory_equal(got, want, (size_t)(count + 1) * sizeof *got);
+		gp_free(wide);
+		gp_free(own);
+		gp_free(want);
+		gp_free(got);
+	}
+}
+
 static void product_agrees_with_the_reference(void **state)
 {
 	(void)state;
@@ -246,6 +267,92 @@ static void transposed_product_agrees_with_the_reference_and_accumulates(void **
 	}
 }
 
+/* One chain over `count` values of each side, `step_a` and `step_b` floats apart, as BFDOT adds it up. */
+static float chain(const float *a, int64_t step_a, const float *b, int64_t step_b, int64_t count)
+{
+	float sum = 0.0f;
+	for (int64_t l = 0; l < count; l += 2) {
+		const bool two = l + 1 < count;
+		const float left[2] = {bf16_rounded(a[l * step_a]), two ? bf16_rounded(a[(l + 1) * step_a]) : 0.0f};
+		const float right[2] = {bf16_rounded(b[l * step_b]), two ? bf16_rounded(b[(l + 1) * step_b]) : 0.0f};
+		sum = bf16_dot_odd(sum, left, right);
+	}
+	return sum;
+}
+
+static void expect_bits(float got, float want)
+{
+	if (memcmp(&got, &want, sizeof got) != 0)
+		fail_msg("%a instead of %a", (double)got, (double)want);
+}
+
+static void check_bits_of_products(const int64_t *size)
+{
+	const int64_t rows = size[0], k = size[1], n = size[2];
+	float *a = draw(rows * k, 0), *b = draw(k * n, 1), *c = draw(rows * n, 2);
+	uint32_t *pairs = columns_of(a, rows, k), *packed = pack(b, k, n, false);
+	gp_gemm_bf16(c, pairs, packed, rows, k, n, NULL);
+	for (int64_t r = 0; r < rows; r++)
+		for (int64_t j = 0; j < n; j++)
+			expect_bits(c[r * n + j], chain(a + r * k, 1, b + j, n, k));
+	gp_free(a);
+	gp_free(b);
+	gp_free(c);
+	gp_free(pairs);
+	gp_free(packed);
+}
+
+/* Chains over GEMM_BLOCK rows each are added up in fp32. */
+static void check_bits_of_transposed_products(const int64_t *size)
+{
+	const int64_t rows = size[0], m = size[1], n = size[2];
+	float *a = draw(rows * m, 4), *b = draw(rows * n, 5), *c = draw(m * n, 6);
+	uint32_t *left = rows_of(a, rows, m), *right = rows_of(b, rows, n);
+	gp_gemm_bf16_transposed(c, left, right, rows, m, n, true, NULL);
+	for (int64_t i = 0; i < m; i++)
+		for (int64_t j = 0; j < n; j++) {
+			float want = 0.0f;
+			for (int64_t r = 0; r < rows; r += GEMM_BLOCK) {
+				const int64_t here = rows - r < GEMM_BLOCK ? rows - r : GEMM_BLOCK;
+				const float part = chain(a + r * m + i, m, b + r * n + j, n, here);
+				want = r ? want + part : part;
+			}
+			expect_bits(c[i * n + j], want);
+		}
+	gp_free(a);
+	gp_free(b);
+	gp_free(c);
+	gp_free(left);
+	gp_free(right);
+}
+
+static void on_arm64_bits_are_those_of_sums_rounded_to_odd(void **state)
+{
+	(void)state;
+#if !defined(__aarch64__)
+	skip();
+#endif
+	if (!gp_bf16_supported())
+		skip();
+	for (size_t i = 0; i < SIZES; i++) {
+		check_bits_of_products(sizes[i]);
+		check_bits_of_transposed_products(sizes[i]);
+	}
+}
+
+/* Whatever the processor: the reference itself, by sums that are known. */
+static void the_reference_rounds_to_odd(void **state)
+{
+	(void)state;
+	expect_bits(bf16_add_odd(1.0f, 0x1p-24f), 1.0f + 0x1p-23f);
+	expect_bits(bf16_add_odd(1.0f, 0x1p-120f), 1.0f + 0x1p-23f);
+	expect_bits(bf16_add_odd(1.0f + 0x1p-23f, 0x1p-24f), 1.0f + 0x1p-23f);
+	expect_bits(bf16_add_odd(1.0f + 0x1p-23f, -0x1p-24f), 1.0f + 0x1p-23f);
+	expect_bits(bf16_add_odd(1.0f + 0x1p-22f, -0x1p-60f), 1.0f + 0x1p-23f);
+	expect_bits(bf16_add_odd(-3.0f, -0x1p-60f), -3.0f - 0x1p-22f);
+	expect_bits(bf16_add_odd(1.5f, 2.25f), 3.75f);
+}
+
 static void transposed_product_of_no_rows_is_zero(void **state)
 {
 	(void)state;
@@ -264,11 +371,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rounding_is_to_the_nearest_and_even),
 		cmocka_unit_test(pairs_are_neighbours_and_odd_ends_are_zero),
+		cmocka_unit_test(columns_of_a_wider_matrix_pair_as_a_matrix_of_their_own),
 		cmocka_unit_test(product_agrees_with_the_reference),
 		cmocka_unit_test(transposed_matrix_packs_to_the_same),
 		cmocka_unit_test(rows_do_not_depend_on_their_neighbours),
 		cmocka_unit_test(transposed_product_agrees_with_the_reference_and_accumulates),
 		cmocka_unit_test(transposed_product_of_no_rows_is_zero),
+		cmocka_unit_test(on_arm64_bits_are_those_of_sums_rounded_to_odd),
+		cmocka_unit_test(the_reference_rounds_to_odd),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "kernels/cpu/math/gemm.h"
 #include "kernels/cpu/math/product.h"
 
 #define MOST_PLACES   192 /* gathered at once; a multiple of every tile's height, as is FEWEST_PLACES */
@@ -58,9 +59,15 @@ static struct phase phase_of(const struct pass *p, int64_t fy, int64_t fx, int64
 	return f;
 }
 
+/* Floats of the part of one group. */
+static int64_t packed_of_group(const struct pass *p, const struct phase *f)
+{
+	return p->s->bf16 ? gp_gemm_bf16_packed_count(f->inner, p->out) : gp_product_packed_count(f->inner, p->out);
+}
+
 static int64_t packed_of(const struct pass *p, const struct phase *f)
 {
-	return p->s->groups * gp_product_packed_count(f->inner, p->out);
+	return p->s->groups * packed_of_group(p, f);
 }
 
 /* Goes through the phases of a pass in their order, from {.fy = 0, .fx = 0}; false behind the last. */
@@ -96,28 +103,52 @@ static int64_t weight_at(const struct pass *p, int64_t group, int64_t in, int64_
 	return ((outer * (s->x.channels / s->groups) + inner) * s->kernel_h + ky) * s->kernel_w + kx;
 }
 
+/* The channel that is read, and the element of the kernel, of a row of a phase's matrix. */
+struct row {
+	int64_t in, ky, kx;
+};
+
+static struct row row_of(const struct pass *p, const struct phase *f, int64_t row)
+{
+	const int64_t tap = row / p->in;
+	return (struct row){row % p->in, f->y.first + tap / f->x.taps * f->y.stride,
+			    f->x.first + tap % f->x.taps * f->x.stride};
+}
+
 static void pack_phase(const struct pass *p, const struct phase *f, float *packed, const float *weight)
 {
 	memset(packed + f->packed, 0, (size_t)packed_of(p, f) * sizeof *packed);
 	for (int64_t g = 0; g < p->s->groups; g++) {
-		float *to = packed + f->packed + g * gp_product_packed_count(f->inner, p->out);
+		float *to = packed + f->packed + g * packed_of_group(p, f);
 		for (int64_t row = 0; row < f->inner; row++) {
-			const int64_t tap = row / p->in, in = row % p->in;
-			const int64_t ky = f->y.first + tap / f->x.taps * f->y.stride;
-			const int64_t kx = f->x.first + tap % f->x.taps * f->x.stride;
+			const struct row r = row_of(p, f, row);
 			for (int64_t out = 0; out < p->out; out++)
-				to[gp_product_packed_at(f->inner, row, out)] = weight[weight_at(p, g, in, out, ky, kx)];
+				to[gp_product_packed_at(f->inner, row, out)] =
+					weight[weight_at(p, g, r.in, out, r.ky, r.kx)];
 		}
 	}
 }
 
-void gp_conv_pack(const struct gp_conv_shape *s, bool backwards, float *packed, const float *weight)
+static void pack_pairs(const struct pass *p, const struct phase *f, float *packed, const float *weight, float *room)
+{
+	for (int64_t row = 0; row < f->inner; row++) {
+		const struct row r = row_of(p, f, row);
+		for (int64_t out = 0; out < p->out; out++)
+			room[row * p->out + out] = weight[weight_at(p, 0, r.in, out, r.ky, r.kx)];
+	}
+	gp_gemm_bf16_pack((uint32_t *)(packed + f->packed), room, f->inner, p->out, false);
+}
+
+void gp_conv_pack(const struct gp_conv_shape *s, bool backwards, float *packed, const float *weight, float *room)
 {
 	const struct pass p = pass_of(s, backwards);
 	struct phase f = phase_of(&p, 0, 0, 0);
-	do
-		pack_phase(&p, &f, packed, weight);
-	while (next_phase(&p, &f));
+	do {
+		if (s->bf16)
+			pack_pairs(&p, &f, packed, weight, room);
+		else
+			pack_phase(&p, &f, packed, weight);
+	} while (next_phase(&p, &f));
 }
 
 void gp_conv_unpack(const struct gp_conv_shape *s, float *weight, const float *grad)
@@ -156,9 +187,17 @@ static int64_t places_at_once(const struct gp_conv_shape *s)
 	return places < FEWEST_PLACES ? FEWEST_PLACES : places > MOST_PLACES ? MOST_PLACES : places;
 }
 
-int64_t gp_conv_room(const struct gp_conv_shape *s)
+/* Patches, and products that do not lie where they belong. */
+static int64_t plain_room(const struct gp_conv_shape *s)
 {
 	return places_at_once(s) * (patch_floats(s) + most(s->x.channels, s->y.channels) / s->groups);
+}
+
+/* In bf16 pairs of patches, along either side, and of outputs behind these. */
+int64_t gp_conv_room(const struct gp_conv_shape *s)
+{
+	const int64_t pairs = (places_at_once(s) / 2 + 1) * (patch_floats(s) + most(s->x.channels, s->y.channels));
+	return plain_room(s) + (s->bf16 ? pairs : 0);
 }
 
 /* A row of taps from column x on: `n` channels of each, zeros where there is no column. */
@@ -214,6 +253,35 @@ static struct gp_product patches(const struct work *w, const struct place *place
 static bool in_one_piece(const struct pass *p)
 {
 	return !p->backwards || (p->s->stride_h == 1 && p->s->stride_w == 1);
+}
+
+static uint32_t *pairs_room(const struct work *w)
+{
+	return (uint32_t *)(w->room + plain_room(w->pass.s));
+}
+
+static void multiply_pairs(struct work *w, const struct place *place, int64_t count)
+{
+	const struct pass *p = &w->pass;
+	const bool direct = in_one_piece(p);
+	const int64_t inner = w->phase.inner;
+	float *apart = w->room + count * inner;
+	uint32_t *pairs = pairs_room(w);
+	gp_gemm_bf16_pair_columns(pairs, patches(w, place, count, 0).a, count, inner);
+	gp_gemm_bf16(direct ? w->out + place[0].at : apart, pairs, (const uint32_t *)(w->packed + w->phase.packed),
+		     count, inner, p->out, NULL);
+	for (int64_t i = 0; !direct && i < count; i++)
+		memcpy(w->out + place[i].at, apart + i * p->out, (size_t)p->out * sizeof *apart);
+}
+
+static void weigh_pairs(struct work *w, const struct place *place, int64_t count)
+{
+	const int64_t inner = w->phase.inner, out = w->pass.out;
+	uint32_t *left = pairs_room(w), *right = left + gp_gemm_bf16_pairs(count) * inner;
+	gp_gemm_bf16_pair_rows(left, patches(w, place, count, 0).a, count, inner);
+	gp_gemm_bf16_pair_rows(right, w->y + place[0].at, count, out);
+	gp_gemm_bf16_transposed(w->grad, left, right, count, inner, out, w->fresh, NULL);
+	w->fresh = false;
 }
 
 static void multiply_block(struct work *w, const struct place *place, int64_t count)
@@ -296,7 +364,7 @@ void gp_conv_pass(const struct gp_conv_shape *s, bool backwards, float *out, con
 	struct work w = {.pass = pass_of(s, backwards), .in = in, .packed = packed, .out = out, .room = room};
 	w.phase = phase_of(&w.pass, 0, 0, 0);
 	do
-		each_block(&w, from, to, multiply_block);
+		each_block(&w, from, to, s->bf16 ? multiply_pairs : multiply_block);
 	while (next_phase(&w.pass, &w.phase));
 }
 
@@ -307,5 +375,5 @@ void gp_conv_weigh(const struct gp_conv_shape *s, float *grad, const float *x, c
 	w.phase = phase_of(&w.pass, 0, 0, 0);
 	if (fresh && from == to)
 		memset(grad, 0, (size_t)(s->groups * w.phase.inner * w.pass.out) * sizeof *grad);
-	each_block(&w, from, to, weigh_block);
+	each_block(&w, from, to, s->bf16 ? weigh_pairs : weigh_block);
 }

@@ -4,7 +4,8 @@
  * of a matrix (im2col), which is multiplied with the kernel as another. See conv_shape.h and product.h.
  *
  * Arithmetic: an output is one chain of fused multiply-adds over its taps, those in the padding included, and over the
- * channels of each; it depends neither on the places computed with it nor on the instruction set.
+ * channels of each; it depends neither on the places computed with it nor on the instruction set. In bf16 the chain is that
+ * of gemm.h's products of pairs.
  *
  * Only for kernels/cpu.
  *
@@ -17,7 +18,8 @@
 
 /* Floats of the packed kernel of a pass; what it is packed from has PyTorch's layout. */
 int64_t gp_conv_packed_count(const struct gp_conv_shape *s, bool backwards);
-void gp_conv_pack(const struct gp_conv_shape *s, bool backwards, float *packed, const float *weight);
+/* room: in bf16, for as many floats as `weight` has; else NULL. */
+void gp_conv_pack(const struct gp_conv_shape *s, bool backwards, float *packed, const float *weight, float *room);
 
 /* Floats of the room that each of the functions below works in. */
 int64_t gp_conv_room(const struct gp_conv_shape *s);

@@ -26,6 +26,7 @@ struct gp_conv_shape {
 	int64_t images;
 	struct gp_conv_image x, y;
 	int64_t kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left, groups;
+	bool bf16; /* products are of operands rounded to bfloat16 (gemm.h): of patches, and where groups is 1, alone */
 };
 
 /*

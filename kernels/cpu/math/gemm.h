@@ -7,7 +7,7 @@
  * they are depends on gp_isa: what one has packed is not for the others.
  *
  * Arithmetic: every element of a product is one chain of fused
- * multiply-adds over the inner index, ascending, from zero; a row's result
+ * multiply-adds over the inner index, ascending, from zero or a bias; a row's result
  * does not depend on which rows are computed with it. The transposed product
  * adds such chains over GEMM_BLOCK rows each. So all instruction sets give the
  * same bits.
@@ -68,8 +68,11 @@ void gp_gemm_transposed_block(float *c, struct gp_gemm_operand a, struct gp_gemm
 /*
  * The same products of operands rounded to bfloat16, where gp_bf16_supported (bf16.h). What is multiplied lies in
  * pairs: two neighbours along the inner index in 32 bits, the first in the lower half, an odd end filled with zero.
- * vdpbf16ps multiplies and adds a pair at once: products are exact, every addition to an element's chain rounds to
- * nearest, values too small to be normal are zero, and a row's result depends on no other row.
+ * An instruction multiplies and adds a pair at once: products are exact, values too small to be normal are zero, and a row's
+ * result depends on no other row. With vdpbf16ps of x86 every addition to an element's chain rounds to the nearest. BFDOT of
+ * ARM64 adds the two products first and their sum to the chain then, and rounds both to odd: of a sum that is no float, to
+ * that one of the two around it whose last bit is 1. So these products, unlike all others here, differ between x86 and ARM64,
+ * by rounding.
  */
 
 /* Pairs along an inner index of k. */
@@ -86,6 +89,10 @@ void gp_gemm_bf16_pair_rows(uint32_t *out, const float *in, int64_t rows, int64_
 int64_t gp_gemm_bf16_packed_count(int64_t k, int64_t n);
 void gp_gemm_bf16_pack(uint32_t *packed, const float *b, int64_t k, int64_t n, bool transposed);
 
+/* The same from n columns of a wider matrix, whose rows begin `stride` floats apart. */
+void gp_gemm_bf16_pair_some(uint32_t *out, const float *in, int64_t stride, int64_t rows, int64_t n);
+/* Rows of k whose pairs stay in the caches until they are multiplied: a multiple of every tile's height. */
+int64_t gp_gemm_bf16_rows_at_once(int64_t k);
 /* c (rows, n) = a (rows, k) packed (k, n), a in pairs along k. */
 void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t rows, int64_t k, int64_t n,
 		  struct gp_fetch *next);

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls gemm.h's products of bfloat16 pairs, of which there is one version: that of gemm_bf16_avx512.c. Where
+ * Calls gemm.h's products of bfloat16 pairs, of which there is one version for each kind of processor. Where
  * gp_bf16_supported says no, nobody calls. Test: tests/unit/test_gemm_bf16.c
  */
 #include "kernels/cpu/math/gemm.h"
 
 #include "kernels/cpu/math/gemm_kernels.h"
 
+#define TILE_ROWS  24         /* a multiple of every tile's height */
+#define PAIR_BYTES (64 << 10) /* of rows paired for one product */
+
 #if defined(__x86_64__)
 static const struct gp_gemm_bf16_kernels *const kernels = &gp_gemm_bf16_avx512;
+#elif defined(__aarch64__)
+static const struct gp_gemm_bf16_kernels *const kernels = &gp_gemm_bf16_neon;
 #else
 static const struct gp_gemm_bf16_kernels *const kernels;
 #endif
@@ -20,7 +25,18 @@ void gp_gemm_bf16_pair_columns(uint32_t *out, const float *in, int64_t rows, int
 
 void gp_gemm_bf16_pair_rows(uint32_t *out, const float *in, int64_t rows, int64_t n)
 {
-	kernels->pair_rows(out, in, rows, n);
+	kernels->pair_rows(out, in, n, rows, n);
+}
+
+void gp_gemm_bf16_pair_some(uint32_t *out, const float *in, int64_t stride, int64_t rows, int64_t n)
+{
+	kernels->pair_rows(out, in, stride, rows, n);
+}
+
+int64_t gp_gemm_bf16_rows_at_once(int64_t k)
+{
+	const int64_t rows = PAIR_BYTES / ((int64_t)sizeof(uint32_t) * gp_gemm_bf16_pairs(k)) / TILE_ROWS * TILE_ROWS;
+	return rows < TILE_ROWS ? TILE_ROWS : rows;
 }
 
 int64_t gp_gemm_bf16_packed_count(int64_t k, int64_t n)

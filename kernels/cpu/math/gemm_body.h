@@ -17,25 +17,6 @@
 
 #define AHEAD 2 /* tiles whose rows of a are asked for: no hardware follows so many short streams */
 
-/*
- * Heights of tiles, the highest first, for each width in vectors, which comes before them. The highest leave registers for a
- * row of the right side and for what of the left side they are multiplied with.
- */
-#define SIZES 4
-#if VEC_REGISTERS < 32
-#define PRODUCT_TILES(ROW)    ROW(1, 8, 4, 2, 1) ROW(2, 6, 4, 2, 1) ROW(3, 4, 3, 2, 1)
-#define TRANSPOSED_TILES(ROW) PRODUCT_TILES(ROW)
-#define TRANSPOSED_NV         MAX_NV
-#elif VEC_SCALARS == 1
-#define PRODUCT_TILES(ROW)    ROW(1, 8, 4, 2, 1) ROW(2, 8, 4, 2, 1) ROW(3, 8, 4, 2, 1) ROW(4, 6, 4, 2, 1)
-#define TRANSPOSED_TILES(ROW) ROW(1, 16, 8, 4, 1) ROW(2, 12, 8, 4, 1) ROW(3, 8, 4, 2, 1) ROW(4, 6, 4, 2, 1)
-#define TRANSPOSED_NV         MAX_NV
-#else
-#define PRODUCT_TILES(ROW)    ROW(1, 8, 4, 2, 1) ROW(2, 8, 4, 2, 1) ROW(3, 6, 4, 2, 1) ROW(4, 4, 3, 2, 1)
-#define TRANSPOSED_TILES(ROW) ROW(1, 16, 8, 4, 1) ROW(2, 12, 8, 4, 1) ROW(3, 8, 4, 2, 1)
-#define TRANSPOSED_NV         3 /* whose tiles are whole registers of scalars high */
-#endif
-
 static int64_t packed_count(int64_t k, int64_t n)
 {
 	return k * panels_of(n).vectors * VEC_LANES;

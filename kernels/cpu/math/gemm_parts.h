@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What products of floats and of bfloat16 pairs have in common: panels, asking
- * memory for lines ahead of time. Only for gemm_body.h, gemm_bf16_avx512.c and
- * winograd_filter_body.h, which makes panels itself.
+ * What products of floats and of bfloat16 pairs have in common: panels, heights of
+ * tiles, asking memory for lines ahead of time. Only for gemm_body.h,
+ * gemm_bf16_body.h and winograd_filter_body.h, which makes panels itself.
  *
  * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_gemm.c,
  * tests/unit/test_gemm_bf16.c
@@ -20,6 +20,25 @@
 #define SMALL_TILES (VEC_LANES < VEC_LINE)
 /* Rows by which memory is asked for what will be written before it is; 0: those of a tile. Small tiles are soon done. */
 #define WRITE_AHEAD (SMALL_TILES ? TILE_ROWS : 0)
+
+/*
+ * Heights of tiles, the highest first, for each width in vectors, which comes before them. The highest leave registers for a
+ * row of the right side and for what of the left side they are multiplied with.
+ */
+#define SIZES 4
+#if VEC_REGISTERS < 32
+#define PRODUCT_TILES(ROW)    ROW(1, 8, 4, 2, 1) ROW(2, 6, 4, 2, 1) ROW(3, 4, 3, 2, 1)
+#define TRANSPOSED_TILES(ROW) PRODUCT_TILES(ROW)
+#define TRANSPOSED_NV         MAX_NV
+#elif VEC_SCALARS == 1
+#define PRODUCT_TILES(ROW)    ROW(1, 8, 4, 2, 1) ROW(2, 8, 4, 2, 1) ROW(3, 8, 4, 2, 1) ROW(4, 6, 4, 2, 1)
+#define TRANSPOSED_TILES(ROW) ROW(1, 16, 8, 4, 1) ROW(2, 12, 8, 4, 1) ROW(3, 8, 4, 2, 1) ROW(4, 6, 4, 2, 1)
+#define TRANSPOSED_NV         MAX_NV
+#else
+#define PRODUCT_TILES(ROW)    ROW(1, 8, 4, 2, 1) ROW(2, 8, 4, 2, 1) ROW(3, 6, 4, 2, 1) ROW(4, 4, 3, 2, 1)
+#define TRANSPOSED_TILES(ROW) ROW(1, 16, 8, 4, 1) ROW(2, 12, 8, 4, 1) ROW(3, 8, 4, 2, 1)
+#define TRANSPOSED_NV         3 /* whose tiles are whole registers of scalars high */
+#endif
 
 /* --- panels ----------------------------------------------------------------------------------------------------- */
 

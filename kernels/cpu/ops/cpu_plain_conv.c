@@ -2,9 +2,9 @@
  *
  * Convolution and transposed convolution of any shape on own loops: for processors that oneDNN is not there for, and the
  * reference for it (kernels/cpu/onednn/dnn_conv.c). Depthwise ones go through their channels
- * (kernels/cpu/math/conv_channels.h), all others are matrix products over gathered patches (kernels/cpu/math/conv_patches.h).
- * Always fp32. Rows are shared out over threads, so outputs and dx do not depend on their number; the gradient of a kernel
- * adds one partial sum per thread, in their order.
+ * (kernels/cpu/math/conv_channels.h), all others are matrix products over gathered patches (kernels/cpu/math/conv_patches.h),
+ * in bf16 where the plan is and there are no groups. Rows are shared out over threads, so outputs and dx do not depend on
+ * their number; the gradient of a kernel adds one partial sum per thread, in their order.
  *
  * Test: tests/unit/test_cpu_ops.c, tests/unit/test_conv_plain.c
  */
@@ -46,6 +46,7 @@ static void fill_shape(struct cpu_plan *p, struct cpu_node *n, struct conv_state
 					  .pad_left = a->pad_left,
 					  .groups = a->groups};
 	s->channels = gp_conv_channels_fit(&s->shape);
+	s->shape.bf16 = p->base.spec.precision == GP_PRECISION_BF16 && a->groups == 1 && !p->dev->plain;
 }
 
 static uint64_t grad_bytes(const struct gp_conv_shape *s)
@@ -88,6 +89,8 @@ static enum gp_status prepare(struct cpu_plan *p, struct cpu_node *n, bool trans
 	n->tmp_bytes += (uint64_t)p->threads * s->room_bytes;
 	if (n->base.trains && !s->channels)
 		n->tmp_bytes += (uint64_t)(p->threads - 1) * grad_bytes(&s->shape);
+	if (s->shape.bf16 && n->tmp_bytes < grad_bytes(&s->shape)) /* where kernels are packed */
+		n->tmp_bytes = grad_bytes(&s->shape);
 	if (!n->base.trains)
 		n->base.saves_in = 0;
 	return GP_OK;
@@ -123,7 +126,8 @@ static enum gp_status conv_repack(struct cpu_plan *p, struct cpu_node *n, struct
 		gp_conv_channels_pack(&s->shape, packed_at(p, s, false), weight);
 	for (int backwards = 0; !s->channels && backwards < 2; backwards++)
 		if (needs(n, s, backwards))
-			gp_conv_pack(&s->shape, backwards, packed_at(p, s, backwards), weight);
+			gp_conv_pack(&s->shape, backwards, packed_at(p, s, backwards), weight,
+				     s->shape.bf16 ? gp_cpu_buf(p, 0, n->base.tmp[0]) : NULL);
 	return GP_OK;
 }
 

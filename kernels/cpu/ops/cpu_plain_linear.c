@@ -2,7 +2,8 @@
  *
  * Linear layer over the last dimension, on own products (kernels/cpu/math/product.h): for processors that oneDNN is not
  * there for, and the reference for it (kernels/cpu/onednn/dnn_linear.c). The weight is read, and its gradient is kept, as
- * PyTorch has it. Columns of each product are shared out over threads, so that nothing depends on their number. Always fp32.
+ * PyTorch has it. Columns of each product are shared out over threads, so that nothing depends on their number. Always
+ * fp32: in bf16 it is cpu_bf16_linear.c.
  *
  * Test: tests/unit/test_cpu_ops.c, tests/unit/test_linear_rows.c, tests/unit/test_plan_length.c
  */

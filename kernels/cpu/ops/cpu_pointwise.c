@@ -18,7 +18,6 @@
 #define TILE_ROWS      24          /* a multiple of every tile's height */
 #define FORWARD_BYTES  (256 << 10) /* what one block of rows may take of L2 */
 #define BACKWARD_BYTES (384 << 10)
-#define PAIR_BYTES     (64 << 10) /* of rows paired for one product */
 
 struct pw_state {
 	int64_t rows, in, out;
@@ -50,18 +49,11 @@ bool gp_cpu_pointwise_fits(const struct gp_node *n)
 
 /* --- products in either precision -------------------------------------------------------------------------------- */
 
-/* Rows of k that are paired at once: a multiple of every tile's height. */
-static int64_t pair_rows(int64_t k)
-{
-	int64_t rows = PAIR_BYTES / ((int64_t)sizeof(uint32_t) * gp_gemm_bf16_pairs(k)) / TILE_ROWS * TILE_ROWS;
-	return rows < TILE_ROWS ? TILE_ROWS : rows;
-}
-
 /* For products over k = in and k = out, and for those of the weight gradient. */
 static uint64_t pair_words(const struct pw_state *s, bool train)
 {
-	int64_t forward = pair_rows(s->in) * gp_gemm_bf16_pairs(s->in);
-	int64_t data = pair_rows(s->out) * gp_gemm_bf16_pairs(s->out);
+	int64_t forward = gp_gemm_bf16_rows_at_once(s->in) * gp_gemm_bf16_pairs(s->in);
+	int64_t data = gp_gemm_bf16_rows_at_once(s->out) * gp_gemm_bf16_pairs(s->out);
 	int64_t weights = gp_gemm_bf16_pairs(GEMM_BLOCK) * (s->in + s->out), most = forward;
 	if (train && data > most)
 		most = data;
@@ -86,7 +78,7 @@ static void multiply(const struct means *with, float *c, const float *a, const v
 		return;
 	}
 	uint32_t *pairs = with->pairs;
-	const int64_t block = pair_rows(k);
+	const int64_t block = gp_gemm_bf16_rows_at_once(k);
 	for (int64_t r = 0; r < rows; r += block) {
 		int64_t here = rows - r < block ? rows - r : block;
 		gp_gemm_bf16_pair_columns(pairs, a + r * k, here, k);

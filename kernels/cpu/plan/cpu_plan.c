@@ -60,16 +60,10 @@ static bool cpu_supports(const struct gp_device *dev, enum gp_precision precisio
 	return precision == GP_PRECISION_FP32 || (precision == GP_PRECISION_BF16 && gp_bf16_supported());
 }
 
-#if defined(__x86_64__)
-#define CPU_LACKS_BF16 "AVX512_BF16 is missing"
-#else
-#define CPU_LACKS_BF16 "only processors with AVX512_BF16 can"
-#endif
-
 static const char *cpu_lacks(const struct gp_device *dev, enum gp_precision precision)
 {
 	(void)dev;
-	return precision == GP_PRECISION_BF16 ? CPU_LACKS_BF16 : "only GPUs can";
+	return precision == GP_PRECISION_BF16 ? GP_BF16_FEATURE " is missing" : "only GPUs can";
 }
 
 /* --- life of a plan --------------------------------------------------------------------------------------------- */

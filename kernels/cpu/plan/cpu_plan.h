@@ -188,6 +188,8 @@ bool gp_cpu_pointwise_fits(const struct gp_node *n);
 bool gp_cpu_depthwise_fits(const struct gp_node *n, const struct gp_shape *in);
 bool gp_cpu_winograd_fits(const struct gp_node *n, const struct gp_shape *in);
 
+/* In place of gp_cpu_op_linear in bf16. */
+extern const struct cpu_op gp_cpu_bf16_linear;
 /*
  * cpu_batch_norm.c: what an op that hosts batch norms does for them, on rows (pixels of all images) of its input or
  * output. Without such a batch norm these do nothing. Parts may run at once on rows of their own; the borders of a

@@ -39,6 +39,8 @@ static const struct cpu_op *op_of(const struct cpu_plan *p, const struct gp_node
 	if (dnn)
 		return dnn;
 	return (unsigned)n->op < GP_OP_COUNT ? ops[n->op] : NULL;
+	if (!p->dev->plain && n->op == GP_OP_LINEAR && p->base.spec.precision == GP_PRECISION_BF16)
+		return &gp_cpu_bf16_linear;
 }
 
 static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
@@ -114,7 +116,7 @@ static void share_batch_norms(struct cpu_plan *p)
 	const struct gp_graph *g = p->base.spec.graph;
 	for (int i = g->inputs; i < g->nodes; i++) {
 		struct cpu_node *n = &p->node[i], *before, *reader;
-		if (n->op != &gp_cpu_op_batch_norm)
+		if (n->op != &gp_cpu_op_batch_norm || n->base.view)
 			continue;
 		before = gp_cpu_input(p, n, 0);
 		reader = only_reader(p, n);
