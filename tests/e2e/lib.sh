@@ -119,6 +119,15 @@ train() { # JSON-FILE FLAG...
 	}
 }
 
+# Losses of one model's weights that differ by rounding: eval folds batch norms into convolutions, training does not.
+near() { # WHAT GOT WANT
+	if awk -v got="$2" -v want="$3" 'BEGIN { d = got - want; exit !(got != "" && want != "" && d * d <= 1e-10 * want * want) }'; then
+		echo "ok: $1 ($2, about $3)"
+	else
+		fail "$1: got '$2', want about '$3'"
+	fi
+}
+
 finish() {
 	[ $failures -eq 0 ] && echo "all well" && exit 0
 	echo "$failures failures"

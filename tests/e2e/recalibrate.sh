@@ -34,11 +34,11 @@ equal "loss with them" "$(json_get "$work/split.json" val_loss)" "$(json_get "$w
 [ "$(json_get "$work/local.json" val_loss)" != "$(json_get "$work/plain.json" val_loss)" ] || fail "nothing has changed"
 init=$work/local.safetensors
 evaluate "$work/again.json" --local
-equal "loss of the weights that were saved" "$(json_get "$work/again.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+near "loss of the weights that were saved" "$(json_get "$work/again.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
 described=(--json --data "$data" --batch 16 --chunks 4 --threads 1 --init "$init")
 "$build/gpclient" eval --no-progress --local "${described[@]}" >"$work/again.json" 2>"$work/again.log" ||
 	fail "without --model: $(cat "$work/again.log")"
-equal "loss without --model" "$(json_get "$work/again.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+near "loss without --model" "$(json_get "$work/again.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
 equal "steps of the training" "$(grep -ao '"gpsplit.steps":"8"' "$init")" '"gpsplit.steps":"8"'
 evaluate "$work/again.json" --local --recalibrate 3 --save "$work/again.safetensors"
 same_file "statistics taken anew twice" "$work/again.safetensors" "$work/local.safetensors"
@@ -99,7 +99,7 @@ for mode in chunk running; do
 done
 init=$work/w.safetensors
 evaluate "$work/eval.json" --local
-equal "loss of the saved weights" "$(json_get "$work/eval.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+near "loss of the saved weights" "$(json_get "$work/eval.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
 
 refused() { # TEXT COMMAND FLAG...
 	local want=$1 status=0

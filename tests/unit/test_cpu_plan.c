@@ -312,6 +312,7 @@ static void evaluation_between_forward_and_backward_changes_nothing(void **state
 	gp_graph_free(g);
 }
 
+/* But for rounding: on the processor it may fold batch norms into convolutions (test_fold.c). */
 static void evaluation_plan_gives_what_a_training_plan_evaluates(void **state)
 {
 	(void)state;
@@ -325,8 +326,8 @@ static void evaluation_plan_gives_what_a_training_plan_evaluates(void **state)
 	memcpy(a.dev->ops->buffer(eval, 1, GP_BUF_INPUT, 0), a.dev->ops->buffer(a.plan[0], 0, GP_BUF_INPUT, 0),
 	       in * sizeof(float));
 	OK(a.dev->ops->forward(eval, 1, GP_EVAL, 0, &err));
-	assert_memory_equal(a.dev->ops->buffer(eval, 1, GP_BUF_OUTPUT, 0),
-			    a.dev->ops->buffer(a.plan[0], 0, GP_BUF_OUTPUT, 0), BATCH * CLASSES * sizeof(float));
+	assert_true(relative_l2(a.dev->ops->buffer(eval, 1, GP_BUF_OUTPUT, 0),
+				a.dev->ops->buffer(a.plan[0], 0, GP_BUF_OUTPUT, 0), BATCH * CLASSES) <= 1e-5);
 	assert_null(a.dev->ops->buffer(eval, 0, GP_BUF_GRAD_OUTPUT, 0));
 	assert_int_equal(a.dev->ops->forward(eval, 0, GP_TRAIN, 0, &err), GP_INTERNAL);
 	a.dev->ops->plan_free(eval);

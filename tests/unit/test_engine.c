@@ -39,6 +39,14 @@ static struct gp_optim rig_optim = {.momentum = 0.9f, .weight_decay = 1e-4f};
 static const char *rig_cut = "1:-1", *rig_model = "cnn";
 static bool rig_frozen_head;
 
+static int rig_forget_model(void **state)
+{
+	(void)state;
+	rig_model = "cnn";
+	rig_cut = "1:-1";
+	return 0;
+}
+
 static void rig_init_sides(struct rig *r, enum gp_precision body, enum gp_precision client, const char *server,
 			   const char *codec, int window, bool train)
 {
@@ -232,7 +240,6 @@ static void each_side_computes_in_its_own_precision(void **state)
 		for (int k = 0; k < i; k++)
 			assert_string_not_equal(sha[i], sha[k]);
 	}
-	rig_model = "cnn";
 	server_thread_stop(server);
 }
 
@@ -290,6 +297,31 @@ static void an_engine_for_evaluation_needs_no_training_memory(void **state)
 	const struct gp_dir_account *up = &evaluating.account.sent;
 	assert_int_equal(up->kind[GP_FRAME_ACT_UP].frames, 3 * 30); /* no frame for a chunk without a sample */
 	assert_int_equal(up->kind[GP_FRAME_GRAD_UP].frames, 0);
+	rig_deinit(&local);
+	server_thread_stop(server);
+}
+
+/* Batch norms are folded into convolutions in all parts of a model. With cuts=fine a cut may divide a norm from its
+ * activation. */
+static void evaluations_do_not_depend_on_the_cut(void **state)
+{
+	(void)state;
+	static const char *const cuts[] = {"1:-1", "2:-2", "3:9", "4:-5", "5:12"};
+	struct server_thread *server = server_thread_start();
+	struct rig local, split;
+	static float want[64 * CLASSES], got[64 * CLASSES];
+	rig_model = "mobilenetv2:width=0.25,stem=cifar,cuts=fine";
+	rig_init_for(&local, NULL, "raw", 1, false);
+	rig_evaluate(&local, want);
+	for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+		memset(got, 0, sizeof got);
+		rig_cut = cuts[i];
+		rig_init_for(&split, server->address, "raw", 2, false);
+		rig_evaluate(&split, got);
+		assert_true(split.eval.loss_sum == local.eval.loss_sum);
+		assert_memory_equal(got, want, sizeof got);
+		rig_deinit(&split);
+	}
 	rig_deinit(&local);
 	server_thread_stop(server);
 }
@@ -545,8 +577,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_split_run_equals_a_local_one),
 		cmocka_unit_test(a_split_run_in_bf16_equals_a_local_one_and_not_one_in_fp32),
-		cmocka_unit_test(each_side_computes_in_its_own_precision),
+		cmocka_unit_test_teardown(each_side_computes_in_its_own_precision, rig_forget_model),
 		cmocka_unit_test(an_engine_for_evaluation_needs_no_training_memory),
+		cmocka_unit_test_teardown(evaluations_do_not_depend_on_the_cut, rig_forget_model),
 		cmocka_unit_test(our_bytes_are_the_kernels),
 		cmocka_unit_test(a_server_that_stops_during_predictions_is_an_error_not_a_hang),
 		cmocka_unit_test(a_server_that_stops_is_an_error_not_a_hang),

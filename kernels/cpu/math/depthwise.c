@@ -30,6 +30,12 @@ void gp_depthwise_forward_row(const struct gp_dw *g, float *y, struct gp_dw_rows
 	kernels()->forward_row(g, y, x, weight, oy);
 }
 
+void gp_depthwise_finished_row(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight,
+			       const struct gp_finish *finish, int64_t oy)
+{
+	kernels()->finished_row(g, y, x, weight, finish, oy);
+}
+
 void gp_depthwise_data_row(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, const float *weight, int64_t iy)
 {
 	kernels()->data_row(g, dx, dy, weight, iy);

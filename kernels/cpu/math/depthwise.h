@@ -7,8 +7,8 @@
  * with plain loops.
  *
  * Arithmetic, the same for all instruction sets: an output is one chain of
- * fused multiply-adds over its taps in row-major order; taps in the padding are
- * left out. A weight gradient is one
+ * fused multiply-adds over its taps in row-major order, from zero or a bias; taps
+ * in the padding are left out. A weight gradient is one
  * such chain per row over the columns whose taps are all inside, added to what
  * is there, and then the border columns one by one.
  *
@@ -24,6 +24,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "kernels/cpu/math/finish.h"
 
 #define GP_DW_TAPS 9
 
@@ -45,6 +47,9 @@ int64_t gp_depthwise_lanes(int64_t channels);
 
 /* Row oy of y, from the image x: its rows oy * stride - pad_top and the two behind. */
 void gp_depthwise_forward_row(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight, int64_t oy);
+/* The same, of sums that begin with a bias and are limited. */
+void gp_depthwise_finished_row(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight,
+			       const struct gp_finish *finish, int64_t oy);
 /* Row iy of dx, from the image dy: its rows from (iy + pad_top - 2) / stride to (iy + pad_top) / stride. */
 void gp_depthwise_data_row(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, const float *weight, int64_t iy);
 /* grad += what row oy of dy (given alone) gives with the image x. */

@@ -10,6 +10,8 @@
 #ifndef GP_CPU_DEPTHWISE_BODY_H
 #define GP_CPU_DEPTHWISE_BODY_H
 
+#include <stddef.h>
+
 #include "kernels/cpu/math/depthwise_kernels.h"
 #include "kernels/cpu/math/vec.h"
 
@@ -87,69 +89,78 @@ GP_INLINE void meet(struct met *m, const float *pixel, const float *weight)
 	m->weight[m->count++] = weight;
 }
 
-GP_INLINE void sum_vector(float *y, const struct met *m, int64_t c, gp_vec_mask mask)
+/* finish: NULL, none. */
+GP_INLINE void sum_vector(float *y, const struct met *m, int64_t c, gp_vec_mask mask, const struct gp_finish *finish)
 {
-	gp_vec sum = vec_zero();
+	gp_vec sum = finish ? vec_load(finish->bias + c) : vec_zero();
 	for (int i = 0; i < m->count; i++)
 		sum = vec_fma(vec_load(m->weight[i] + c), vec_load_first(mask, m->pixel[i] + c), sum);
+	if (finish)
+		sum = vec_limit(sum, vec_all(finish->low), vec_all(finish->high));
 	vec_store_first(y + c, mask, sum);
 }
 
-static void sum_met(float *y, const struct met *m, int64_t channels)
+static void sum_met(float *y, const struct met *m, int64_t channels, const struct gp_finish *finish)
 {
 	int64_t c = 0;
 	for (; c + VEC_LANES <= channels; c += VEC_LANES)
-		sum_vector(y, m, c, VEC_ALL);
+		sum_vector(y, m, c, VEC_ALL, finish);
 	if (c < channels)
-		sum_vector(y, m, c, vec_first(channels - c));
+		sum_vector(y, m, c, vec_first(channels - c), finish);
 }
 
 /* --- convolution ------------------------------------------------------------------------------------------------ */
+
+/* What a row is computed for: outputs; outputs that a batch norm and its activation finish; gradients of inputs, for which
+ * weights are turned round. */
+enum row_use { OUTPUTS, FINISHED, GRADIENTS };
 
 struct row_job { /* y (out_w pixels) from a window over rows of w pixels */
 	float *y;
 	struct window win;
 	const float *weight;
+	const struct gp_finish *finish; /* FINISHED; else NULL */
 	int64_t w, out_w, channels, lanes, stride, pad;
 };
 
-GP_INLINE const float *tap(const struct row_job *job, int ky, int kx, const bool flip)
+GP_INLINE const float *tap(const struct row_job *job, int ky, int kx, const enum row_use use)
 {
 	int t = (job->win.first_tap + ky) * SIDE + kx;
-	return job->weight + (flip ? GP_DW_TAPS - 1 - t : t) * job->lanes;
+	return job->weight + (use == GRADIENTS ? GP_DW_TAPS - 1 - t : t) * job->lanes;
 }
 
 /* One output pixel, columns checked one by one. */
-static void border_pixel(const struct row_job *job, int64_t ox, const bool flip)
+static void border_pixel(const struct row_job *job, int64_t ox, const enum row_use use)
 {
 	struct met m = {.count = 0};
 	for (int ky = 0; ky < job->win.rows; ky++) {
 		for (int kx = 0; kx < SIDE; kx++) {
 			int64_t ix = ox * job->stride - job->pad + kx;
 			if (ix >= 0 && ix < job->w)
-				meet(&m, job->win.row[ky] + ix * job->channels, tap(job, ky, kx, flip));
+				meet(&m, job->win.row[ky] + ix * job->channels, tap(job, ky, kx, use));
 		}
 	}
-	sum_met(job->y + ox * job->channels, &m, job->channels);
+	sum_met(job->y + ox * job->channels, &m, job->channels, job->finish);
 }
 
-/* A block of channels, its weights and the pixels that the next output meets in each row. */
+/* A block of channels, its weights, what its sums begin with and are limited to (FINISHED), and the pixels that the next output
+ * meets in each row. */
 struct pixels {
-	gp_vec weight[SIDE][SIDE][2];
+	gp_vec weight[SIDE][SIDE][2], start[2], low, high;
 	const float *x[SIDE];
 	int64_t channels, next; /* next: floats from an output to that of the next tile */
 };
 
 /* `n` neighbouring outputs; with n = 1 any stride will do. */
 GP_INLINE void outputs(const struct pixels *p, float *y, gp_vec_mask mask, const int64_t stride, const int n,
-		       const int rows, const int nv, const bool masked)
+		       const int rows, const int nv, const bool masked, const enum row_use use)
 {
 #pragma GCC unroll 2
 	for (int j = 0; j < nv; j++) {
 		gp_vec sum[TOGETHER];
 #pragma GCC unroll 4
 		for (int o = 0; o < n; o++)
-			sum[o] = vec_zero();
+			sum[o] = use == FINISHED ? p->start[j] : vec_zero();
 #pragma GCC unroll 3
 		for (int ky = 0; ky < rows; ky++)
 #pragma GCC unroll 9
@@ -165,17 +176,20 @@ GP_INLINE void outputs(const struct pixels *p, float *y, gp_vec_mask mask, const
 #pragma GCC unroll 4
 		for (int o = 0; o < n; o++) {
 			vec_soon_written(y + o * p->channels + p->next + j * VEC_LANES);
+			if (use == FINISHED)
+				sum[o] = vec_limit(sum[o], p->low, p->high);
 			store(y + o * p->channels, j, nv, mask, masked, sum[o]);
 		}
 	}
 }
 
 /* As many whole groups of outputs as there are from ox on; where the next ones begin. */
-GP_INLINE int64_t grouped_outputs(struct pixels *p, float *y, struct span span, const int64_t stride, const int rows)
+GP_INLINE int64_t grouped_outputs(struct pixels *p, float *y, struct span span, const int64_t stride, const int rows,
+				  const enum row_use use)
 {
 	int64_t ox = span.from;
 	for (; ox + TOGETHER <= span.to; ox += TOGETHER, y += TOGETHER * p->channels) {
-		outputs(p, y, VEC_ALL, stride, TOGETHER, rows, 1, false);
+		outputs(p, y, VEC_ALL, stride, TOGETHER, rows, 1, false, use);
 #pragma GCC unroll 3
 		for (int ky = 0; ky < rows; ky++)
 			p->x[ky] += TOGETHER * stride * p->channels;
@@ -183,12 +197,23 @@ GP_INLINE int64_t grouped_outputs(struct pixels *p, float *y, struct span span, 
 	return ox;
 }
 
+GP_INLINE void take_finish(struct pixels *p, const struct gp_finish *finish, int64_t channel, const int nv)
+{
+#pragma GCC unroll 2
+	for (int j = 0; j < nv; j++)
+		p->start[j] = vec_load(finish->bias + channel + j * VEC_LANES);
+	p->low = vec_all(finish->low);
+	p->high = vec_all(finish->high);
+}
+
 GP_INLINE void inside_pixels(const struct row_job *job, struct span span, struct block b, const int rows, const int nv,
-			     const bool masked, const bool flip)
+			     const bool masked, const enum row_use use)
 {
 	struct pixels p = {.channels = job->channels, .next = (span.to - span.from) * job->channels};
 	const int64_t step = job->stride * job->channels;
 	int64_t ox = span.from;
+	if (use == FINISHED)
+		take_finish(&p, job->finish, b.at, nv);
 #pragma GCC unroll 3
 	for (int ky = 0; ky < rows; ky++) {
 		p.x[ky] = job->win.row[ky] + (span.from * job->stride - job->pad) * job->channels + b.at;
@@ -196,14 +221,14 @@ GP_INLINE void inside_pixels(const struct row_job *job, struct span span, struct
 		for (int kx = 0; kx < SIDE; kx++)
 #pragma GCC unroll 2
 			for (int j = 0; j < nv; j++)
-				p.weight[ky][kx][j] = vec_load(tap(job, ky, kx, flip) + b.at + j * VEC_LANES);
+				p.weight[ky][kx][j] = vec_load(tap(job, ky, kx, use) + b.at + j * VEC_LANES);
 	}
 	if (TOGETHER > 1 && !masked)
-		ox = job->stride == 1 ? grouped_outputs(&p, job->y + ox * job->channels + b.at, span, 1, rows)
-				      : grouped_outputs(&p, job->y + ox * job->channels + b.at, span, 2, rows);
+		ox = job->stride == 1 ? grouped_outputs(&p, job->y + ox * job->channels + b.at, span, 1, rows, use)
+				      : grouped_outputs(&p, job->y + ox * job->channels + b.at, span, 2, rows, use);
 	float *y = job->y + ox * job->channels + b.at;
 	for (; ox < span.to; ox++, y += job->channels) {
-		outputs(&p, y, b.mask, 1, 1, rows, nv, masked);
+		outputs(&p, y, b.mask, 1, 1, rows, nv, masked, use);
 #pragma GCC unroll 3
 		for (int ky = 0; ky < rows; ky++)
 			p.x[ky] += step;
@@ -211,50 +236,63 @@ GP_INLINE void inside_pixels(const struct row_job *job, struct span span, struct
 }
 
 GP_INLINE void row_block(const struct row_job *job, struct span span, struct block b, const int nv, const bool masked,
-			 const bool flip)
+			 const enum row_use use)
 {
 	if (job->win.rows == 3)
-		inside_pixels(job, span, b, 3, nv, masked, flip);
+		inside_pixels(job, span, b, 3, nv, masked, use);
 	else if (job->win.rows == 2)
-		inside_pixels(job, span, b, 2, nv, masked, flip);
+		inside_pixels(job, span, b, 2, nv, masked, use);
 	else if (job->win.rows == 1)
-		inside_pixels(job, span, b, 1, nv, masked, flip);
+		inside_pixels(job, span, b, 1, nv, masked, use);
 	else
-		inside_pixels(job, span, b, 0, nv, masked, flip);
+		inside_pixels(job, span, b, 0, nv, masked, use);
 }
 
-GP_INLINE void border_pixels(const struct row_job *job, struct span span, const bool flip)
+GP_INLINE void border_pixels(const struct row_job *job, struct span span, const enum row_use use)
 {
 	for (int64_t ox = span.from; ox < span.to; ox++)
-		border_pixel(job, ox, flip);
+		border_pixel(job, ox, use);
 }
 
-GP_INLINE void whole_row(const struct row_job *job, const bool flip)
+GP_INLINE void whole_row(const struct row_job *job, const enum row_use use)
 {
 	const struct span all = inside(job->w, job->out_w, job->stride, job->pad);
 	const int64_t tile = tile_pixels(job->channels);
-	border_pixels(job, (struct span){0, all.from}, flip);
+	border_pixels(job, (struct span){0, all.from}, use);
 	for (int64_t ox = all.from; ox < all.to; ox += tile) {
 		struct span span = {ox, ox + tile < all.to ? ox + tile : all.to};
 		int64_t c = 0;
 		for (; TWO_FIT && c + 2 * VEC_LANES <= job->channels; c += 2 * VEC_LANES)
-			row_block(job, span, (struct block){c, VEC_ALL}, 2, false, flip);
+			row_block(job, span, (struct block){c, VEC_ALL}, 2, false, use);
 		for (; c + VEC_LANES <= job->channels; c += VEC_LANES)
-			row_block(job, span, (struct block){c, VEC_ALL}, 1, false, flip);
+			row_block(job, span, (struct block){c, VEC_ALL}, 1, false, use);
 		if (c < job->channels)
-			row_block(job, span, (struct block){c, vec_first(job->channels - c)}, 1, true, flip);
+			row_block(job, span, (struct block){c, vec_first(job->channels - c)}, 1, true, use);
 	}
-	border_pixels(job, (struct span){all.to, job->out_w}, flip);
+	border_pixels(job, (struct span){all.to, job->out_w}, use);
 }
 
-static void forward_row(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight, int64_t oy)
+GP_INLINE void outputs_row(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight,
+			   const struct gp_finish *finish, int64_t oy, const enum row_use use)
 {
 	struct row_job job = {.y = y, .weight = weight, .w = g->w, .out_w = g->out_w, .pad = g->pad_left};
+	job.finish = finish;
 	job.channels = g->channels;
 	job.lanes = g->lanes;
 	job.stride = g->stride;
 	job.win = window_at(x, g->h, g->w * g->channels, oy * g->stride - g->pad_top);
-	whole_row(&job, false);
+	whole_row(&job, use);
+}
+
+static void forward_row(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight, int64_t oy)
+{
+	outputs_row(g, y, x, weight, NULL, oy, OUTPUTS);
+}
+
+static void finished_row(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight,
+			 const struct gp_finish *finish, int64_t oy)
+{
+	outputs_row(g, y, x, weight, finish, oy, FINISHED);
 }
 
 /* --- input gradient --------------------------------------------------------------------------------------------- */
@@ -267,7 +305,7 @@ static void data_row_stride1(const struct gp_dw *g, float *dx, struct gp_dw_rows
 	job.channels = g->channels;
 	job.lanes = g->lanes;
 	job.win = window_at(dy, g->out_h, g->out_w * g->channels, iy - (SIDE - 1 - g->pad_top));
-	whole_row(&job, true);
+	whole_row(&job, GRADIENTS);
 }
 
 /* Rows of dy and of weights that meet row iy of dx with stride 2. */
@@ -299,7 +337,7 @@ static void data_border(const struct gp_dw *g, float *dx, const struct data_rows
 				meet(&m, d->dy[r] + ox * g->channels, d->weight[r] + kx * g->lanes);
 		}
 	}
-	sum_met(dx + ix * g->channels, &m, g->channels);
+	sum_met(dx + ix * g->channels, &m, g->channels, NULL);
 }
 
 /* A block of channels, its weights and the pixels of dy that the next pair meets in each row. */

@@ -13,6 +13,8 @@
 /* What depthwise.h says of gp_depthwise_NAME. */
 struct gp_depthwise_kernels {
 	void (*forward_row)(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight, int64_t oy);
+	void (*finished_row)(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight,
+			     const struct gp_finish *finish, int64_t oy);
 	void (*data_row)(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, const float *weight, int64_t iy);
 	void (*weights_row)(const struct gp_dw *g, float *grad, struct gp_dw_rows x, const float *dy, int64_t oy);
 };
@@ -22,7 +24,7 @@ extern const struct gp_depthwise_kernels gp_depthwise_avx2, gp_depthwise_avx512,
 /* The functions of depthwise_body.h, in this order. */
 #define GP_DEPTHWISE_KERNELS                                                                                           \
 	{                                                                                                              \
-		forward_row, data_row, weights_row                                                                     \
+		forward_row, finished_row, data_row, weights_row                                                       \
 	}
 
 #endif

@@ -36,12 +36,18 @@ void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, bool tran
 void gp_gemm_fetching(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
 		      struct gp_fetch *next)
 {
-	kernels()->multiply(c, a, packed, rows, k, n, next);
+	kernels()->multiply(c, a, packed, rows, k, n, NULL, next);
 }
 
 void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n)
 {
-	kernels()->multiply(c, a, packed, rows, k, n, NULL);
+	kernels()->multiply(c, a, packed, rows, k, n, NULL, NULL);
+}
+
+void gp_gemm_finished(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
+		      const struct gp_finish *finish, struct gp_fetch *next)
+{
+	kernels()->multiply(c, a, packed, rows, k, n, finish, next);
 }
 
 void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh,

@@ -26,6 +26,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/cpu/math/finish.h"
+
 #define GEMM_BLOCK 128 /* rows of a transposed product that are summed up before they are added */
 
 bool gp_gemm_supported(void);
@@ -52,6 +54,9 @@ struct gp_fetch {
 void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n);
 void gp_gemm_fetching(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
 		      struct gp_fetch *next);
+/* The same, of sums that begin with a bias and are limited. */
+void gp_gemm_finished(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
+		      const struct gp_finish *finish, struct gp_fetch *next);
 /* c (m, n) += a' b with a (rows, m) and b (rows, n); or = with `fresh`. */
 void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh,
 			struct gp_fetch *next);
@@ -84,15 +89,15 @@ static inline int64_t gp_gemm_bf16_pairs(int64_t k)
 void gp_gemm_bf16_pair_columns(uint32_t *out, const float *in, int64_t rows, int64_t k);
 /* out (pairs(rows), n) from in (rows, n): either operand of gp_gemm_bf16_transposed. */
 void gp_gemm_bf16_pair_rows(uint32_t *out, const float *in, int64_t rows, int64_t n);
+/* The same from n columns of a wider matrix, whose rows begin `stride` floats apart. */
+void gp_gemm_bf16_pair_some(uint32_t *out, const float *in, int64_t stride, int64_t rows, int64_t n);
+/* Rows of k whose pairs stay in the caches until they are multiplied: a multiple of every tile's height. */
+int64_t gp_gemm_bf16_rows_at_once(int64_t k);
 
 /* Words of a packed (k, n) matrix. */
 int64_t gp_gemm_bf16_packed_count(int64_t k, int64_t n);
 void gp_gemm_bf16_pack(uint32_t *packed, const float *b, int64_t k, int64_t n, bool transposed);
 
-/* The same from n columns of a wider matrix, whose rows begin `stride` floats apart. */
-void gp_gemm_bf16_pair_some(uint32_t *out, const float *in, int64_t stride, int64_t rows, int64_t n);
-/* Rows of k whose pairs stay in the caches until they are multiplied: a multiple of every tile's height. */
-int64_t gp_gemm_bf16_rows_at_once(int64_t k);
 /* c (rows, n) = a (rows, k) packed (k, n), a in pairs along k. */
 void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t rows, int64_t k, int64_t n,
 		  struct gp_fetch *next);

@@ -97,16 +97,27 @@ GP_INLINE void product_steps(gp_vec (*sum)[MAX_NV], const float *a, int64_t k, c
 	}
 }
 
-/* mr rows of one panel; mask: lanes of the last vector that exist. */
+GP_INLINE void limit_sums(gp_vec (*sum)[MAX_NV], const struct gp_finish *finish, const int mr, const int nv)
+{
+	const gp_vec low = vec_all(finish->low), high = vec_all(finish->high);
+#pragma GCC unroll 8
+	for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			sum[i][j] = vec_limit(sum[i][j], low, high);
+}
+
+/* mr rows of one panel; mask: lanes of the last vector that exist. finish: of the panel, if finished. */
 GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, const float *b, gp_vec_mask mask,
-			    struct ahead ahead, const int mr, const int nv)
+			    struct ahead ahead, const struct gp_finish *finish, const bool finished, const int mr,
+			    const int nv)
 {
 	gp_vec sum[8][MAX_NV];
 #pragma GCC unroll 8
 	for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
-			sum[i][j] = vec_zero();
+			sum[i][j] = finished ? vec_load(finish->bias + j * VEC_LANES) : vec_zero();
 	will_write(c + (WRITE_AHEAD ? WRITE_AHEAD : mr) * ldc, ldc, mr, nv);
 	int64_t l = 0;
 	for (; l + VEC_SCALARS <= k; l += VEC_SCALARS, b += VEC_SCALARS * nv * VEC_LANES) {
@@ -117,6 +128,8 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, co
 	}
 	for (; VEC_SCALARS > 1 && l < k; l++, b += nv * VEC_LANES)
 		product_steps(sum, a + l, k, b, 1, mr, nv);
+	if (finished)
+		limit_sums(sum, finish, mr, nv);
 #pragma GCC unroll 8
 	for (int i = 0; i < mr; i++) {
 #pragma GCC unroll 4
@@ -128,56 +141,84 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, co
 
 typedef void (*tile_fn)(float *c, int64_t ldc, const float *a, int64_t k, const float *b, gp_vec_mask mask,
 			struct ahead ahead);
+typedef void (*finished_fn)(float *c, int64_t ldc, const float *a, int64_t k, const float *b, gp_vec_mask mask,
+			    struct ahead ahead, const struct gp_finish *finish);
 
 #define PRODUCT(mr, nv)                                                                                                \
 	static void product_##mr##_##nv(float *c, int64_t ldc, const float *a, int64_t k, const float *b,              \
 					gp_vec_mask mask, struct ahead ahead)                                          \
 	{                                                                                                              \
-		product_tile(c, ldc, a, k, b, mask, ahead, mr, nv);                                                    \
+		product_tile(c, ldc, a, k, b, mask, ahead, NULL, false, mr, nv);                                       \
+	}                                                                                                              \
+	static void finished_##mr##_##nv(float *c, int64_t ldc, const float *a, int64_t k, const float *b,             \
+					 gp_vec_mask mask, struct ahead ahead, const struct gp_finish *finish)         \
+	{                                                                                                              \
+		product_tile(c, ldc, a, k, b, mask, ahead, finish, true, mr, nv);                                      \
 	}
 /* clang-format off */
 #define PRODUCT_ROW(nv, a, b, c, d) PRODUCT(a, nv) PRODUCT(b, nv) PRODUCT(c, nv) PRODUCT(d, nv)
 PRODUCT_TILES(PRODUCT_ROW)
 
+#define PRODUCT_TILE(mr, nv) {mr, product_##mr##_##nv, finished_##mr##_##nv}
 #define PRODUCT_ENTRY(nv, a, b, c, d)                                                                                  \
-	{{a, product_##a##_##nv}, {b, product_##b##_##nv}, {c, product_##c##_##nv}, {d, product_##d##_##nv}},
+	{PRODUCT_TILE(a, nv), PRODUCT_TILE(b, nv), PRODUCT_TILE(c, nv), PRODUCT_TILE(d, nv)},
 static const struct {
 	int mr;
 	tile_fn run;
+	finished_fn run_finished;
 } product_tiles[MAX_NV][SIZES] = {PRODUCT_TILES(PRODUCT_ENTRY)};
 /* clang-format on */
 
-/* `rows` rows of a product, and where it reads ahead: in `next`, or (NULL) in its own left side. */
+/* `rows` rows of a product, and where it reads ahead: in `next`, or (NULL) in its own left side. finish: NULL, none. */
 struct product_job {
 	float *c;
 	const float *a;
 	int64_t rows, k, n;
+	const struct gp_finish *finish;
 	struct gp_fetch *next;
 };
 
+/* Rows from r on by one panel of b, as high as that tile is. */
+static void product_rows(const struct product_job *job, int64_t r, int64_t column, const float *b, int64_t nv, int size,
+			 gp_vec_mask mask)
+{
+	const int mr = product_tiles[nv - 1][size].mr;
+	float *c = job->c + r * job->n + column;
+	const float *a = job->a + r * job->k;
+	struct ahead ahead = {job->a + (r + AHEAD * mr) * job->k, mr};
+	if (job->next)
+		ahead = take(job->next, job->k, b);
+	if (!job->finish) {
+		product_tiles[nv - 1][size].run(c, job->n, a, job->k, b, mask, ahead);
+		return;
+	}
+	const struct gp_finish finish = gp_finish_from(job->finish, column);
+	product_tiles[nv - 1][size].run_finished(c, job->n, a, job->k, b, mask, ahead, &finish);
+}
+
 static void product_panel(const struct product_job *job, int64_t column, const float *b, int64_t nv, gp_vec_mask mask)
 {
-	const int64_t k = job->k;
 	int64_t r = 0;
 	for (int size = 0; size < SIZES; size++) {
 		const int mr = product_tiles[nv - 1][size].mr;
-		for (; r + mr <= job->rows; r += mr) {
-			struct ahead ahead = {job->a + (r + AHEAD * mr) * k, mr};
-			if (job->next)
-				ahead = take(job->next, k, b);
-			product_tiles[nv - 1][size].run(job->c + r * job->n + column, job->n, job->a + r * k, k, b,
-							mask, ahead);
-		}
+		for (; r + mr <= job->rows; r += mr)
+			product_rows(job, r, column, b, nv, size, mask);
 	}
 }
 
 static void multiply(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
-		     struct gp_fetch *next)
+		     const struct gp_finish *finish, struct gp_fetch *next)
 {
 	const struct panels p = panels_of(n);
 	const int64_t block = block_rows(k, n);
 	for (int64_t r = 0; r < rows; r += block) {
-		const struct product_job job = {c + r * n, a + r * k, rows - r < block ? rows - r : block, k, n, next};
+		const struct product_job job = {.c = c + r * n,
+						.a = a + r * k,
+						.rows = rows - r < block ? rows - r : block,
+						.k = k,
+						.n = n,
+						.finish = finish,
+						.next = next};
 		for (int64_t panel = 0; panel < p.count; panel++) {
 			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
 			product_panel(&job, from * VEC_LANES, packed + from * VEC_LANES * k, to - from,

@@ -10,13 +10,13 @@
 
 #include "kernels/cpu/math/gemm.h"
 
-/* What gemm.h says of gp_gemm_NAME; multiply is gp_gemm_fetching. */
+/* What gemm.h says of gp_gemm_NAME; multiply is gp_gemm_fetching, or with `finish`, which may be NULL, gp_gemm_finished. */
 struct gp_gemm_kernels {
 	int64_t lanes;
 	int64_t (*packed_count)(int64_t k, int64_t n);
 	void (*pack)(float *packed, const float *b, int64_t k, int64_t n, bool transposed);
 	void (*multiply)(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
-			 struct gp_fetch *next);
+			 const struct gp_finish *finish, struct gp_fetch *next);
 	void (*multiply_transposed)(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows,
 				    int64_t m, int64_t n, bool fresh, struct gp_fetch *next);
 };

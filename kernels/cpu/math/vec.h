@@ -36,6 +36,12 @@
 #include "kernels/cpu/math/vec_neon.h"
 #endif
 
+/* What gp_finish (finish.h) limits a sum to. */
+GP_INLINE gp_vec vec_limit(gp_vec v, gp_vec low, gp_vec high)
+{
+	return vec_smaller(high, vec_larger(low, v));
+}
+
 /* Asks memory for a line that will be read, into the first cache or the second; or written. */
 GP_INLINE void vec_soon(const float *at)
 {

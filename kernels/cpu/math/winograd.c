@@ -72,6 +72,12 @@ void gp_wino_write(const struct gp_wino *g, float *y, struct gp_wino_matrices m,
 	images()->write(g, y, m, channel, width, from, to);
 }
 
+void gp_wino_write_finished(const struct gp_wino *g, float *y, struct gp_wino_matrices m, int64_t channel,
+			    int64_t width, int64_t from, int64_t to, const struct gp_finish *finish)
+{
+	images()->write_finished(g, y, m, channel, width, from, to, finish);
+}
+
 void gp_wino_filters(const struct gp_wino *g, struct gp_wino_matrices u, const struct gp_wino_filter *f, int64_t from,
 		     int64_t width)
 {

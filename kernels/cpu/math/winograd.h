@@ -25,6 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/cpu/math/finish.h"
+
 #define GP_WINO_LANES 16 /* of the widest vectors */
 #define GP_WINO_TAPS  9
 
@@ -95,6 +97,9 @@ void gp_wino_filters(const struct gp_wino *g, struct gp_wino_matrices u, const s
 /* Channels [channel, channel + width) of tiles [from, to) of y, from m (tiles, width). */
 void gp_wino_write(const struct gp_wino *g, float *y, struct gp_wino_matrices m, int64_t channel, int64_t width,
 		   int64_t from, int64_t to);
+/* The same, forward, of outputs that are scaled, to which a bias is added, and that are limited then. finish: of all channels. */
+void gp_wino_write_finished(const struct gp_wino *g, float *y, struct gp_wino_matrices m, int64_t channel,
+			    int64_t width, int64_t from, int64_t to, const struct gp_finish *finish);
 
 /* Filters between output channels [out, out + outs) and input channels [in, in + ins). */
 struct gp_wino_part {

@@ -9,6 +9,8 @@
 #ifndef GP_CPU_WINOGRAD_BODY_H
 #define GP_CPU_WINOGRAD_BODY_H
 
+#include <stddef.h>
+
 #include "kernels/cpu/math/winograd_kinds.h"
 
 /* --- kinds ------------------------------------------------------------------------------------------------------ */
@@ -270,9 +272,16 @@ static void read_image_gradients(const struct gp_wino *g, struct gp_wino_matrice
 	}
 }
 
-/* Outputs of one tile and one vector; y: the tile's first pixel, of which rows x cols are in the image. */
+GP_INLINE gp_vec finish_output(gp_vec v, struct gp_finish finish)
+{
+	v = vec_fma(vec_load(finish.scale), v, vec_load(finish.bias));
+	return vec_limit(v, vec_all(finish.low), vec_all(finish.high));
+}
+
+/* Outputs of one tile and one vector; y: the tile's first pixel, of which rows x cols are in the image. finish: of the vector,
+ * if `finished`. */
 GP_INLINE void write_vector(const struct gp_wino *g, const int kind, float *y, struct gp_wino_matrices m, int64_t rows,
-			    int64_t cols, gp_vec_mask mask)
+			    int64_t cols, gp_vec_mask mask, struct gp_finish finish, const bool finished)
 {
 	const int side = side_of(kind), tile = tile_of(kind);
 	gp_vec in[MAX_CELL], out[MAX_TILE * MAX_TILE];
@@ -285,19 +294,26 @@ GP_INLINE void write_vector(const struct gp_wino *g, const int kind, float *y, s
 #pragma GCC unroll 8
 		for (int j = 0; j < tile; j++)
 			if (i < rows && j < cols)
-				vec_store_first(y + (i * g->out_w + j) * g->out, mask, out[i * tile + j]);
+				vec_store_first(y + (i * g->out_w + j) * g->out, mask,
+						finished ? finish_output(out[i * tile + j], finish)
+							 : out[i * tile + j]);
 }
 
 GP_INLINE void write_tiles(const struct gp_wino *g, const int kind, float *y, struct gp_wino_matrices m,
-			   int64_t channel, int64_t width, int64_t from, int64_t to)
+			   int64_t channel, int64_t width, int64_t from, int64_t to, const struct gp_finish *finish,
+			   const bool finished)
 {
 	const int64_t end = channel + width < g->out ? channel + width : g->out;
 	for (int64_t t = from; t < to; t++, m.at += width) {
 		const struct place at = place_of(g, t);
 		float *first = y + ((at.image * g->out_h + at.y) * g->out_w + at.x) * g->out;
-		for (int64_t c = channel; c < end; c += VEC_LANES)
+		for (int64_t c = channel; c < end; c += VEC_LANES) {
+			struct gp_finish here = {.bias = NULL};
+			if (finished)
+				here = gp_finish_from(finish, c);
 			write_vector(g, kind, first + c, (struct gp_wino_matrices){m.at + c - channel, m.stride},
-				     g->out_h - at.y, g->out_w - at.x, vec_first(end - c));
+				     g->out_h - at.y, g->out_w - at.x, vec_first(end - c), here, finished);
+		}
 	}
 }
 
@@ -305,8 +321,18 @@ static void write_images(const struct gp_wino *g, float *y, struct gp_wino_matri
 			 int64_t from, int64_t to)
 {
 	switch (g->kind) {
-		FORWARD_CASES(write_tiles, g, y, m, channel, width, from, to)
-		BACKWARD_CASES(write_tiles, g, y, m, channel, width, from, to)
+		FORWARD_CASES(write_tiles, g, y, m, channel, width, from, to, NULL, false)
+		BACKWARD_CASES(write_tiles, g, y, m, channel, width, from, to, NULL, false)
+	}
+}
+
+static void write_finished(const struct gp_wino *g, float *y, struct gp_wino_matrices m, int64_t channel, int64_t width,
+			   int64_t from, int64_t to, const struct gp_finish *finish)
+{
+	switch (g->kind) {
+		FORWARD_CASES(write_tiles, g, y, m, channel, width, from, to, finish, true)
+	default:
+		break;
 	}
 }
 

@@ -18,6 +18,8 @@ struct gp_wino_image_kernels {
 			      int64_t from, int64_t to);
 	void (*write)(const struct gp_wino *g, float *y, struct gp_wino_matrices m, int64_t channel, int64_t width,
 		      int64_t from, int64_t to);
+	void (*write_finished)(const struct gp_wino *g, float *y, struct gp_wino_matrices m, int64_t channel,
+			       int64_t width, int64_t from, int64_t to, const struct gp_finish *finish);
 };
 
 struct gp_wino_filter_kernels {
@@ -33,7 +35,7 @@ extern const struct gp_wino_filter_kernels gp_wino_filters_avx2, gp_wino_filters
 /* The functions of winograd_body.h and winograd_filter_body.h, in this order. */
 #define GP_WINO_IMAGE_KERNELS                                                                                          \
 	{                                                                                                              \
-		read_images, read_image_gradients, write_images                                                        \
+		read_images, read_image_gradients, write_images, write_finished                                        \
 	}
 #define GP_WINO_FILTER_KERNELS                                                                                         \
 	{                                                                                                              \

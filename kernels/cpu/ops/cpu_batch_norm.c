@@ -28,7 +28,8 @@
  *   unwritten the only reader normalizes what it reads, the normalized value never is in memory, and that reader sums
  *             up the gradients it has just written;
  *   deferred  the convolution before turns dout into dx as it reads it.
- * Results do not depend on which of them are. Test: tests/unit/test_cpu_ops.c
+ * Results do not depend on which of them are. In evaluation the convolution before does all of it where it can, with results
+ * that differ by rounding (cpu_fold.h). Test: tests/unit/test_cpu_ops.c
  */
 #include <math.h>
 #include <string.h>
@@ -302,14 +303,26 @@ static void note_statistics(const struct cpu_call *c, const double *mean, const 
 }
 
 /* a and b of out = a x + b, from mean and variance; the normalized value is corrected by r and d. */
-static void set_affine(const struct cpu_call *c, struct bn_job *job, int64_t channel, double mean, double var, double r,
-		       double d)
+static struct gp_cpu_affine affine_of(const struct cpu_plan *p, const struct cpu_node *n, int64_t channel, double mean,
+				      double var, double r, double d)
 {
-	const double gamma = (double)gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT)[channel];
-	const double beta = (double)gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS)[channel];
-	const double a = gamma * r / sqrt(var + (double)gp_bn_attr(c->node->base.g).eps);
-	job->vec[BN_A][channel] = (float)a;
-	job->vec[BN_B][channel] = (float)(beta + gamma * d - mean * a);
+	const double gamma = (double)gp_cpu_param_value(p, n, GP_PARAM_WEIGHT)[channel];
+	const double beta = (double)gp_cpu_param_value(p, n, GP_PARAM_BIAS)[channel];
+	const double a = gamma * r / sqrt(var + (double)gp_bn_attr(n->base.g).eps);
+	return (struct gp_cpu_affine){a, beta + gamma * d - mean * a};
+}
+
+struct gp_cpu_affine gp_cpu_bn_affine(const struct cpu_plan *p, const struct cpu_node *n, int64_t ch)
+{
+	const float mean = gp_cpu_param_value(p, n, GP_PARAM_RUNNING_MEAN)[ch];
+	const float var = gp_cpu_param_value(p, n, GP_PARAM_RUNNING_VAR)[ch];
+	return affine_of(p, n, ch, (double)mean, (double)var, 1.0, 0.0);
+}
+
+static void set_affine(struct bn_job *job, int64_t channel, struct gp_cpu_affine affine)
+{
+	job->vec[BN_A][channel] = (float)affine.a;
+	job->vec[BN_B][channel] = (float)affine.b;
 }
 
 static double between(double low, double v, double high)
@@ -344,7 +357,9 @@ static void batch_statistics(const struct cpu_call *c, struct bn_job *job)
 	if (r)
 		find_corrections(c, mean, var, r, r + job->s->channels);
 	for (int64_t ch = 0; ch < job->s->channels; ch++) {
-		set_affine(c, job, ch, mean[ch], var[ch], r ? (double)r[ch] : 1.0, r ? (double)d[ch] : 0.0);
+		set_affine(job, ch,
+			   affine_of(c->plan, c->node, ch, mean[ch], var[ch], r ? (double)r[ch] : 1.0,
+				     r ? (double)d[ch] : 0.0));
 		job->vec[BN_MEAN][ch] = (float)mean[ch];
 		invstd[ch] = (float)(1.0 / sqrt(var[ch] + (double)gp_bn_attr(c->node->base.g).eps));
 	}
@@ -357,7 +372,7 @@ static void running_statistics(const struct cpu_call *c, struct bn_job *job)
 	const float *mean = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_MEAN);
 	const float *var = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_VAR);
 	for (int64_t ch = 0; ch < job->s->channels; ch++)
-		set_affine(c, job, ch, (double)mean[ch], (double)var[ch], 1.0, 0.0);
+		set_affine(job, ch, affine_of(c->plan, c->node, ch, (double)mean[ch], (double)var[ch], 1.0, 0.0));
 }
 
 /* What backward reads of them, and a neighbour that sums up gradients before it. */

@@ -12,6 +12,7 @@
 
 #include "common/base/mem.h"
 #include "kernels/cpu/math/depthwise.h"
+#include "kernels/cpu/plan/cpu_fold.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "common/graph/ops/op_conv.h"
@@ -107,6 +108,7 @@ static enum gp_status dw_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 		n->tmp_bytes += (uint64_t)(p->threads - 1) * grad_bytes(s);
 		p->param[gp_cpu_param_index(p, n, GP_PARAM_WEIGHT)].grad_count = grad_bytes(s) / sizeof(float);
 	}
+	gp_cpu_fold_reserve(p, n, true);
 	return GP_OK;
 }
 
@@ -121,7 +123,7 @@ static enum gp_status dw_repack(struct cpu_plan *p, struct cpu_node *n, struct g
 {
 	(void)err;
 	const struct dw_state *s = n->state;
-	const float *weight = gp_cpu_param_value(p, n, GP_PARAM_WEIGHT);
+	const float *weight = gp_cpu_fold_weight(p, n);
 	float *pack = (float *)(p->packs + s->pack);
 	for (int64_t c = 0; c < s->g.channels; c++)
 		for (int64_t t = 0; t < GP_DW_TAPS; t++)
@@ -200,6 +202,17 @@ static int64_t top_of(const struct gp_dw *g, int64_t oy)
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
+static void forward_row(const struct dw_job *job, float *out, struct gp_dw_rows x, int64_t oy)
+{
+	const struct cpu_call *c = job->c;
+	if (!c->node->folds) {
+		gp_depthwise_forward_row(&job->s->g, out, x, job->weight, oy);
+		return;
+	}
+	const struct gp_finish finish = gp_cpu_fold_finish(c->plan, c->node);
+	gp_depthwise_finished_row(&job->s->g, out, x, job->weight, &finish, oy);
+}
+
 static void forward_part(void *arg, int part, int parts)
 {
 	const struct dw_job *job = arg;
@@ -212,7 +225,7 @@ static void forward_part(void *arg, int part, int parts)
 		if (row == r.from || oy == 0)
 			x = x_source(job, part, image, top_of(g, oy));
 		x_ready(job, &x, image, top_of(g, oy) + 3);
-		gp_depthwise_forward_row(g, job->c->out[0] + row * g->out_w * g->channels, x.rows, job->weight, oy);
+		forward_row(job, job->c->out[0] + row * g->out_w * g->channels, x.rows, oy);
 		summed = gp_cpu_bn_feed(job->c, summed, (row + 1) * g->out_w);
 	}
 }
@@ -343,6 +356,7 @@ const struct cpu_op gp_cpu_depthwise = {
 	.name = "conv2d",
 	.saves_in = 1,
 	.hosts_batch_norm = true,
+	.folds_batch_norm = true,
 	.prepare = dw_prepare,
 	.release = dw_release,
 	.repack = dw_repack,

@@ -11,6 +11,7 @@
  */
 #include "common/base/mem.h"
 #include "kernels/cpu/math/gemm.h"
+#include "kernels/cpu/plan/cpu_fold.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "common/graph/ops/op_conv.h"
@@ -185,6 +186,7 @@ static enum gp_status pw_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 	n->tmp_bytes += (uint64_t)p->threads * (s->room_bytes + s->pair_words * sizeof(uint32_t));
 	if (n->base.trains)
 		n->tmp_bytes += (uint64_t)(p->threads - 1) * grad_bytes(s);
+	gp_cpu_fold_reserve(p, n, true);
 	return GP_OK;
 }
 
@@ -198,7 +200,7 @@ static enum gp_status pw_repack(struct cpu_plan *p, struct cpu_node *n, struct g
 {
 	(void)err;
 	const struct pw_state *s = n->state;
-	const float *weight = gp_cpu_param_value(p, n, GP_PARAM_WEIGHT); /* (out, in) */
+	const float *weight = gp_cpu_fold_weight(p, n); /* (out, in) */
 	pack(s, p->packs + s->forward_pack, weight, s->in, s->out, true);
 	if (n->base.want_dx)
 		pack(s, p->packs + s->data_pack, weight, s->out, s->in, false);
@@ -243,12 +245,25 @@ static struct gp_fetch_range fetch_rows(const float *matrix, int64_t width, int6
 	return (struct gp_fetch_range){matrix + row * width, matrix + end * width};
 }
 
+/* Rows of the output from as many of the input. */
+static void forward_rows(const struct pw_job *job, const struct means *with, float *out, const float *x, int64_t rows)
+{
+	const struct cpu_call *c = job->c;
+	const struct pw_state *s = job->s;
+	const void *packed = c->plan->packs + s->forward_pack;
+	if (!c->node->folds) {
+		multiply(with, out, x, packed, rows, s->in, s->out);
+		return;
+	}
+	const struct gp_finish finish = gp_cpu_fold_finish(c->plan, c->node);
+	gp_gemm_finished(out, x, packed, rows, s->in, s->out, &finish, with->next);
+}
+
 static void forward_part(void *arg, int part, int parts)
 {
 	const struct pw_job *job = arg;
 	const struct pw_state *s = job->s;
 	const struct cpu_call *c = job->c;
-	const char *packed = c->plan->packs + s->forward_pack;
 	struct gp_cpu_range r = gp_cpu_share(s->rows, s->grain, part, parts);
 	int64_t summed = r.from, next;
 	for (int64_t row = r.from; row < r.to; row = next) {
@@ -256,7 +271,7 @@ static void forward_part(void *arg, int part, int parts)
 		const float *x = gp_cpu_bn_input(c, row, next, x_room(job, part));
 		struct gp_fetch soon = {{fetch_rows(c->in[0], s->in, next, s->forward_rows, s->rows)}};
 		const struct means with = {s, pairs_of(job, part), &soon};
-		multiply(&with, c->out[0] + row * s->out, x, packed, next - row, s->in, s->out);
+		forward_rows(job, &with, c->out[0] + row * s->out, x, next - row);
 		summed = gp_cpu_bn_feed(c, summed, next);
 	}
 }
@@ -350,6 +365,7 @@ const struct cpu_op gp_cpu_pointwise = {
 	.name = "conv2d",
 	.saves_in = 1,
 	.hosts_batch_norm = true,
+	.folds_batch_norm = true,
 	.prepare = pw_prepare,
 	.release = pw_release,
 	.repack = pw_repack,

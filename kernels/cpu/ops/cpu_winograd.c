@@ -17,6 +17,7 @@
 
 #include "common/base/mem.h"
 #include "kernels/cpu/math/gemm.h"
+#include "kernels/cpu/plan/cpu_fold.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/cpu/math/winograd.h"
@@ -53,6 +54,7 @@ struct wino_job {
 	const struct wino_state *s;
 	const struct pass *pass;
 	struct gp_wino_filter filter;
+	const struct gp_finish *finish; /* NULL: none */
 	const float *x, *dy, *zeros;
 	float *y, *grad;
 	struct gp_wino_matrices v, d; /* transformed x and dy: image_floats, per part if they work alone */
@@ -199,6 +201,14 @@ static enum gp_status wino_prepare(struct cpu_plan *p, struct cpu_node *n, struc
 	size_state(s, n->base.want_dx, n->base.trains);
 	n->base.saves_in = n->base.trains;
 	n->tmp_bytes = working_bytes(s, p->threads);
+	gp_cpu_fold_reserve(p, n, false);
+	return GP_OK;
+}
+
+static enum gp_status wino_repack(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
+{
+	(void)err;
+	gp_cpu_fold_fill(p, n);
 	return GP_OK;
 }
 
@@ -239,7 +249,10 @@ static void multiply_tiles(const struct wino_job *job, const struct panel *panel
 	for (int64_t p = 0; p < job->s->points; p++)
 		gp_gemm(panel->m.at + p * panel->m.stride, v + p * job->v.stride, panel->u.at + p * panel->u.stride,
 			to - from, lanes, panel->width);
-	gp_wino_write(g, job->y, panel->m, panel->channel, panel->width, from, to);
+	if (job->finish)
+		gp_wino_write_finished(g, job->y, panel->m, panel->channel, panel->width, from, to, job->finish);
+	else
+		gp_wino_write(g, job->y, panel->m, panel->channel, panel->width, from, to);
 }
 
 static void multiply_panel(const struct wino_job *job, struct panel *panel, float *room, int64_t from, int64_t to)
@@ -404,6 +417,11 @@ static enum gp_status wino_forward(const struct cpu_call *c, struct gp_err *err)
 	struct wino_job job = job_of(c, &s->forward, s->tiles, s->block);
 	job.filter.in_stride = GP_WINO_TAPS;
 	job.filter.out_stride = GP_WINO_TAPS * s->forward.g.in;
+	struct gp_finish finish;
+	if (c->node->folds) {
+		finish = gp_cpu_fold_finish(c->plan, c->node);
+		job.finish = &finish;
+	}
 	convolve(c, &job, c->out[0], c->in[0]);
 	return GP_OK;
 }
@@ -427,8 +445,10 @@ static enum gp_status wino_backward(const struct cpu_call *c, struct gp_err *err
 const struct cpu_op gp_cpu_winograd = {
 	.name = "conv2d",
 	.saves_in = 1,
+	.folds_batch_norm = true,
 	.prepare = wino_prepare,
 	.release = wino_release,
+	.repack = wino_repack,
 	.forward = wino_forward,
 	.backward = wino_backward,
 };

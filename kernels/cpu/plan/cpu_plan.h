@@ -4,9 +4,9 @@
  * for kernels/cpu.
  *
  * A plan is built in this order (cpu_plan.c):
- *   1. cpu_plan_build.c: one cpu_node per graph node; folds an activation into the batch norm before it; the common walk
- *      (kernels/plan/plan_walk.h) finds which gradients are needed; every op's `prepare` says what it wants to keep and
- *      how much room it works in.
+ *   1. cpu_plan_build.c: one cpu_node per graph node; folds an activation into the batch norm before it, and in evaluation
+ *      both into the convolution before them (cpu_fold.h); the common walk (kernels/plan/plan_walk.h) finds which gradients
+ *      are needed; every op's `prepare` says what it wants to keep and how much room it works in.
  *   2. The walk decides where each value and gradient lives; cpu_plan_layout.c adds what batch norms share with their
  *      neighbours.
  *   3. cpu_plan.c: takes the memory; every op's `create` makes what runs. cpu_plan_run.c runs it.
@@ -89,6 +89,8 @@ struct cpu_op {
 	bool passes_gradient;
 	/* Runs over rows of (h, w, channels) values and does the part of its neighbouring batch norms (gp_cpu_bn_*). */
 	bool hosts_batch_norm;
+	/* A convolution without a bias that can do all of the batch norm behind it, in evaluation (cpu_fold.h). */
+	bool folds_batch_norm;
 
 	/* (optional) Fills node->base.saved_bytes, saves_*, view, tmp_bytes, op state; may enlarge the room of parameter
 	 * gradients. */
@@ -112,7 +114,7 @@ struct cpu_node {
 	const struct cpu_op *op; /* NULL for an input */
 	void *state;             /* the op's own */
 	enum cpu_act act;
-	bool folded;     /* the activation behind it is computed here: the value is that node's */
+	bool folded;     /* an activation or norm behind it is computed here: the value is that node's */
 	bool masks;      /* an activation, or a batch norm with one: bits are kept of it, and not its map */
 	bool moves;      /* its values are its input's, bit for bit, whether the walk makes it a view or not */
 	bool plain_grad; /* grad_dense would only copy */
@@ -122,6 +124,8 @@ struct cpu_node {
 	/* A neighbour: the batch norms before it (unwritten), and behind it (fed; deferred); NULL where there is none. */
 	struct cpu_node *reads, *feeds;
 	const struct cpu_node *finishes;
+	const struct cpu_node *folds; /* the batch norm behind it that is folded into it (cpu_fold.h); NULL: none is */
+	uint64_t fold_scale, fold_bias; /* what it comes to, in the plan's packs */
 	uint64_t tmp_bytes, sums_bytes, vector_bytes;
 	uint64_t pick_offset; /* of the layer that makes rows of scores: those picked, in its working room */
 	int sums_forward, sums_backward, vectors; /* pieces of the walk, -1 where there is none */
@@ -184,12 +188,12 @@ GP_OPS(X)
 #undef X
 /* In place of gp_cpu_op_conv2d for nodes that fit. */
 extern const struct cpu_op gp_cpu_pointwise, gp_cpu_depthwise, gp_cpu_winograd;
+/* In place of gp_cpu_op_linear in bf16. */
+extern const struct cpu_op gp_cpu_bf16_linear;
 bool gp_cpu_pointwise_fits(const struct gp_node *n);
 bool gp_cpu_depthwise_fits(const struct gp_node *n, const struct gp_shape *in);
 bool gp_cpu_winograd_fits(const struct gp_node *n, const struct gp_shape *in);
 
-/* In place of gp_cpu_op_linear in bf16. */
-extern const struct cpu_op gp_cpu_bf16_linear;
 /*
  * cpu_batch_norm.c: what an op that hosts batch norms does for them, on rows (pixels of all images) of its input or
  * output. Without such a batch norm these do nothing. Parts may run at once on rows of their own; the borders of a
@@ -204,6 +208,11 @@ const float *gp_cpu_bn_dout(const struct cpu_call *c, int64_t from, int64_t to, 
 int64_t gp_cpu_bn_feed(const struct cpu_call *c, int64_t done, int64_t until);
 int64_t gp_cpu_bn_return(const struct cpu_call *c, int64_t done, int64_t until);
 
+/* Channel `ch` of a norm as evaluation has it: a x + b, before its activation. */
+struct gp_cpu_affine {
+	double a, b;
+};
+struct gp_cpu_affine gp_cpu_bn_affine(const struct cpu_plan *p, const struct cpu_node *n, int64_t ch);
 /* Whether a training forward takes the chunk's statistics. */
 bool gp_cpu_bn_takes_statistics(const struct cpu_node *n);
 /* Running statistics that move at the end of a step do so; or, forget: its chunks have not been. */

@@ -8,6 +8,7 @@
 #include "common/base/mem.h"
 #include "kernels/cpu/onednn/dnn_device.h"
 #include "kernels/cpu/plan/cpu_code.h"
+#include "kernels/cpu/plan/cpu_fold.h"
 #include "kernels/cpu/plan/cpu_moments.h"
 #include "kernels/plan/plan_check.h"
 #include "kernels/plan/plan_store.h"
@@ -38,9 +39,9 @@ static const struct cpu_op *op_of(const struct cpu_plan *p, const struct gp_node
 	const struct cpu_op *dnn = gp_dnn_op(p->dev, n->op);
 	if (dnn)
 		return dnn;
-	return (unsigned)n->op < GP_OP_COUNT ? ops[n->op] : NULL;
 	if (!p->dev->plain && n->op == GP_OP_LINEAR && p->base.spec.precision == GP_PRECISION_BF16)
 		return &gp_cpu_bf16_linear;
+	return (unsigned)n->op < GP_OP_COUNT ? ops[n->op] : NULL;
 }
 
 static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
@@ -232,6 +233,7 @@ enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err)
 	GP_TRY(check_spec(p, err));
 	GP_TRY(make_nodes(p, err));
 	fold_activations(p);
+	gp_cpu_fold_batch_norms(p);
 	gp_walk_find_gradients(&p->walk);
 	share_batch_norms(p);
 	GP_TRY(prepare_nodes(p, err));
