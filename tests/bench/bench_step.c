@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_step [--profile] [--undo] [--adamw] [--precision fp32|bf16] MODEL SHAPE BATCH CHUNKS THREADS [STEPS]:
+ * bench_step [--profile] [--undo] [--adamw] [--eval] [--precision fp32|bf16] MODEL SHAPE BATCH CHUNKS THREADS [STEPS]:
  * milliseconds of one training step (forward and backward of every chunk, loss, SGD with momentum) of a whole model on
- * the CPU device, median and best, and the plan's memory. SHAPE is HxWxC, or for a model of texts the number of their
- * tokens, all of which are real. --profile adds a table of times per node, and how long the multiplications of a step
- * take at the highest rate that one of its nodes has reached; --undo makes a plan whose steps can be taken back; --adamw
- * takes that optimizer. torch_step.py and torch_text_step.py beside this file do the same with PyTorch.
+ * the CPU device, or with --eval of a forward pass of a plan for evaluation, median and best, and the plan's memory.
+ * SHAPE is HxWxC, or for a model of texts the number of their tokens, all of which are real. --profile adds a table of
+ * times per node, and how long the multiplications of a step take at the highest rate that one of its nodes has
+ * reached; --undo makes a plan whose steps can be taken back; --adamw takes that optimizer. torch_step.py and
+ * torch_text_step.py beside this file do the same with PyTorch; forward_pair.sh compares forward passes with ONNX
+ * Runtime's.
  */
 #include <string.h>
 #include <time.h>
@@ -38,14 +40,23 @@ struct bench {
 	struct gp_plan *plan;
 	int32_t *labels;
 	int chunk, chunks;
-	bool profile, undo, adamw;
+	bool profile, undo, adamw, eval;
 	enum gp_precision precision;
 };
+
+static enum gp_status run_pass(const struct bench *b, struct gp_err *err)
+{
+	for (int c = 0; c < b->chunks; c++)
+		GP_TRY(b->plan->ops->forward(b->plan, 0, GP_EVAL, 0, err));
+	return GP_OK;
+}
 
 static enum gp_status run_step(const struct bench *b, struct gp_err *err)
 {
 	const struct gp_device_ops *ops = b->plan->ops;
 	struct gp_loss_result loss;
+	if (b->eval)
+		return run_pass(b, err);
 	for (int c = 0; c < b->chunks; c++) {
 		GP_TRY(ops->forward(b->plan, 0, GP_TRAIN, 0, err));
 		GP_TRY(ops->loss(b->plan, 0, b->labels, b->chunk, true, 1.0f / (float)(b->chunk * b->chunks), &loss,
@@ -141,8 +152,8 @@ static enum gp_status run_bench(struct bench *b, int steps, struct gp_err *err)
 	}
 	qsort(ms, (size_t)steps, sizeof ms[0], by_value);
 	qsort(cpu_ms, (size_t)steps, sizeof cpu_ms[0], by_value);
-	printf("ms per step: median %.2f best %.2f; processor time median %.2f best %.2f\n", ms[steps / 2], ms[0],
-	       cpu_ms[steps / 2], cpu_ms[0]);
+	printf("ms per %s: median %.2f best %.2f; processor time median %.2f best %.2f\n", b->eval ? "pass" : "step",
+	       ms[steps / 2], ms[0], cpu_ms[steps / 2], cpu_ms[0]);
 	print_memory(b->plan);
 	gp_plan_profile_print(stdout, "step", b->plan, profile);
 	if (profile)
@@ -175,7 +186,7 @@ static enum gp_status prepare(char **argv, struct gp_device **dev, struct gp_gra
 	b->chunk = atoi(argv[3]) / b->chunks;
 	GP_TRY(gp_model_build(argv[1], &options, g, err));
 	GP_TRY(gp_device_open("cpu", atoi(argv[5]), dev, err));
-	struct gp_plan_spec spec = {.graph = *g, .batch = b->chunk, .slots = 1, .train = true, .seed = 1};
+	struct gp_plan_spec spec = {.graph = *g, .batch = b->chunk, .slots = 1, .train = !b->eval, .seed = 1};
 	spec.precision = b->precision;
 	spec.undo = b->undo;
 	if (b->adamw)
@@ -201,6 +212,8 @@ static int read_flags(int argc, char **argv, struct bench *b)
 			b->undo = true;
 		else if (strcmp(argv[i], "--adamw") == 0)
 			b->adamw = true;
+		else if (strcmp(argv[i], "--eval") == 0)
+			b->eval = true;
 		else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc)
 			b->precision = strcmp(argv[++i], "bf16") == 0 ? GP_PRECISION_BF16 : GP_PRECISION_FP32;
 		else
@@ -221,8 +234,8 @@ int main(int argc, char **argv)
 	argv += flags;
 	if (argc < 6) {
 		fprintf(stderr,
-			"usage: bench_step [--profile] [--undo] [--adamw] [--precision fp32|bf16] MODEL HxWxC|TOKENS "
-			"BATCH CHUNKS THREADS [STEPS]\n");
+			"usage: bench_step [--profile] [--undo] [--adamw] [--eval] [--precision fp32|bf16] MODEL "
+			"HxWxC|TOKENS BATCH CHUNKS THREADS [STEPS]\n");
 		return 2;
 	}
 	int steps = argc > 6 ? atoi(argv[6]) : 10;
