@@ -183,20 +183,26 @@ copy_licences() {
 		echo "$name ${package:--}"
 		[ -z "$package" ] || cp -L "/usr/share/doc/$package/copyright" "$stage/licences/$package" 2>/dev/null
 	done <"$work/libraries" >"$work/origins"
+	# Headers that are compiled into programs for ARM64, where they are installed.
+	case $(cached GP_SIMDE) in
+	'' | *-NOTFOUND) ;;
+	*)
+		cp /usr/share/doc/libsimde-dev/copyright "$stage/licences/libsimde-dev" 2>/dev/null ||
+			fail 3 "no terms of SIMDe in /usr/share/doc/libsimde-dev: install libsimde-dev"
+		;;
+	esac
 }
 
 copy_texts() {
 	cp LICENSE README.md SECURITY.md "$stage/" || exit 1
-	mkdir -p "$stage/deploy" "$stage/common" "$stage/proto" "$stage/tests/bench"
+	mkdir -p "$stage/deploy" "$stage/tests/bench"
 	cp deploy/gen-test-certs.sh deploy/json.sh deploy/link.sh "$stage/deploy/"
 	# What README.md points to.
 	local page
-	for page in client/README.md client/link/README.md server/README.md kernels/README.md kernels/cuda/README.md \
-		deploy/README.md tests/README.md; do
+	while read -r page; do
 		[ ! -f "$page" ] || install -D -m 644 "$page" "$stage/$page" || exit 1
-	done
-	cp common/CODECS.md "$stage/common/" && cp proto/PROTOCOL.md proto/gpsplit.proto "$stage/proto/" &&
-		cp tests/bench/*.md "$stage/tests/bench/"
+	done < <(grep -o ']([^)#]*' README.md | sed 's/^](//' | sort -u)
+	cp tests/bench/*.md "$stage/tests/bench/"
 }
 
 copy_tests() {

@@ -58,6 +58,9 @@ check_contents() {
 	for file in bin/gpserverd bin/gpclient LICENSE README.md SECURITY.md BUNDLE.txt deploy/link.sh; do
 		[ -s "$home/$file" ] || fail "no $file in the bundle"
 	done
+	while read -r file; do
+		[ -e "$home/$file" ] || fail "README.md points to $file, which is not in the bundle"
+	done < <(grep -o ']([^)#:]*)' "$home/README.md" | sed 's/^](//; s/)$//' | sort -u)
 	equal "libraries of the C library in it" "$(find "$home/lib" -name 'ld-linux*' -o -name 'libc.*' -o -name 'libm.*' | wc -l)" 0
 	equal "libraries without a licence" "$(awk '/\.so/ && $2 == "-"' "$home/BUNDLE.txt" | wc -l)" 0
 	grep -q '^needs  *Linux, glibc 2\.[0-9]* or newer' "$home/BUNDLE.txt" || fail "BUNDLE.txt does not tell the glibc"
