@@ -128,6 +128,7 @@ static void tell(struct gp_body *b, enum gp_status status, const struct gp_err *
 	if (status == GP_OK) {
 		k->step = b->step;
 		k->written++;
+		k->failure = (struct gp_err){.code = GP_OK};
 	} else {
 		k->failure = *err;
 		k->failures++;

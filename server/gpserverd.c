@@ -52,7 +52,7 @@ static const struct gp_opt options[] = {
 	 .offset = FIELD(server.advertise),
 	 .value = "HOST:PORT,...",
 	 .help = "other gpserverd, 8 at most, as clients reach them: a client that finds no room here, or whose "
-		 "session ends because this server stops, is told of them"},
+		 "session ends because this server stops or has more sessions than others, is told of them"},
 	{.name = "insecure",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(server.insecure),
@@ -285,6 +285,16 @@ static const struct gp_opt options[] = {
 	 .max = GP_LEASE_S_MAX,
 	 .help = "for servers that share --state-dir: one that has not been heard of there for this long counts as "
 		 "dead, and others go on with its runs"},
+	{.name = "rebalance",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(server.rebalance_s),
+	 .value = "TIME",
+	 .initial = "10s",
+	 .min = 0,
+	 .max = 86400,
+	 .help = "servers that share --state-dir even out their sessions: one that has clearly more than another sends one "
+		 "client after the other away, at the end of a step, with at least this time and half of --lease "
+		 "between; 0 = never"},
 	{.name = "state-max",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(server.state_max_bytes),

@@ -43,6 +43,7 @@ struct gp_keeper {
 	uint64_t epoch, until_ns; /* until_ns: this epoch's leases are held until then */
 	bool lost;
 	uint64_t losses;
+	struct gp_beat_load load; /* to be told */
 	struct watched watched[GP_KEEPER_WATCHED];
 };
 
@@ -111,6 +112,21 @@ static void begin_anew(struct gp_keeper *k, const char *why)
 		gp_log(main, GP_LOG_DEBUG, "--state-dir: no run can be locked: %s", err.text);
 }
 
+static struct gp_beat_load load_of(struct gp_keeper *k)
+{
+	pthread_mutex_lock(&k->mutex);
+	const struct gp_beat_load load = k->load;
+	pthread_mutex_unlock(&k->mutex);
+	return load;
+}
+
+void gp_keeper_set_load(struct gp_keeper *k, const struct gp_beat_load *load)
+{
+	pthread_mutex_lock(&k->mutex);
+	k->load = *load;
+	pthread_mutex_unlock(&k->mutex);
+}
+
 /* A renewal that ended after the leases were lost comes too late. One that others have no file for any more does, too. */
 static void renew(struct gp_keeper *k)
 {
@@ -118,6 +134,7 @@ static void renew(struct gp_keeper *k)
 	const uint64_t now = now_of(k);
 	if (k->begun && now - k->renewed_ns < part_ns(k, 1.0 / RENEWALS))
 		return;
+	k->beat.load = load_of(k);
 	const enum gp_status status = k->begun ? gp_beat_renew(&k->beat, &err) : GP_CANCELED;
 	pthread_mutex_lock(&k->mutex);
 	bool held = holds_now(k);

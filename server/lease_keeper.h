@@ -52,6 +52,8 @@ uint64_t gp_keeper_losses(struct gp_keeper *k);
 /* Where a run may be made: gp_run_lease_make. */
 enum gp_status gp_keeper_place(struct gp_keeper *k, const uint8_t run[GP_RUN_ID_BYTES], char out[PATH_MAX],
 			       struct gp_err *err);
+/* What this server has to do, for its beats from the next one on. */
+void gp_keeper_set_load(struct gp_keeper *k, const struct gp_beat_load *load);
 /* What others want of this server. Returns how many. */
 int gp_keeper_wants(struct gp_keeper *k, struct gp_want out[GP_WANTS_MAX]);
 

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "server/measure.h"
 #include "server/opening.h"
+#include "server/rebalance.h"
 #include "server/session_status.h"
 
 #define SPILL_BYTES             (1u << 20) /* memory of one unpacked message; that of an OPEN: opening.c */
@@ -124,7 +125,7 @@ static void log_end(const struct gp_server_link *l, enum gp_status status, const
 		return;
 	}
 	struct gp_server_session *s = l->session;
-	const enum gp_log_level level = status == GP_OK ? GP_LOG_INFO : GP_LOG_WARN;
+	const enum gp_log_level level = status == GP_OK || s->moved ? GP_LOG_INFO : GP_LOG_WARN;
 	const char *name = s->ready                      ? "session_ended"
 			   : status == GP_OK || status == GP_PEER ? "session_left"
 							 : "session_refused";
@@ -142,12 +143,13 @@ static void log_end(const struct gp_server_link *l, enum gp_status status, const
 static void tell_end(struct gp_server_link *l, enum gp_status status, const char *text)
 {
 	const struct gp_server *srv = l->srv;
-	const bool stops = status == GP_CANCELED && (srv->draining || srv->stopping);
+	const bool moved = l->session && l->session->moved;
+	const bool sent_away = status == GP_CANCELED && (srv->draining || srv->stopping || moved);
 	const uint32_t retry_ms = l->retry_ms > 0 ? l->retry_ms : BUSY_RETRY_MS;
 	const char *servers[GP_ERROR_SERVERS];
 	size_t count = 0;
 	struct gp_err ignored;
-	if (!l->stranger && (status == GP_BUSY || stops))
+	if (!l->stranger && (status == GP_BUSY || sent_away))
 		count = gp_advertise_names(&srv->elsewhere, servers);
 	gp_control_send_elsewhere(l->ch, status, text, status == GP_BUSY ? retry_ms : 0, servers, count, &ignored);
 }
@@ -229,6 +231,8 @@ void gp_server_link_stepped(struct gp_server_link *l)
 {
 	if (l->srv->draining && l->state == GP_LINK_RUN)
 		gp_server_link_retire(l);
+	else
+		gp_server_rebalance_stepped(l);
 }
 
 struct gp_server_link *gp_server_link_next(struct gp_server_link *l)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One connection of a client, from the accepted socket to its end. What outlives it is the session, in session.h.
- * Private to link.c, link_hello.c, link_open.c, opening.c, measure.c, session_status.c, tally.c, metrics_snapshot.c
- * and handover.c.
+ * Private to link.c, link_hello.c, link_open.c, opening.c, measure.c, session_status.c, tally.c, metrics_snapshot.c,
+ * handover.c and rebalance.c.
  *
  * Threads: loop thread. Test: tests/unit/test_server.c
  */
@@ -50,7 +50,8 @@ void gp_server_link_meet(struct gp_server_link *l);
 void gp_server_link_park(struct gp_server_link *l, enum gp_status status, const char *text);
 /* The link is of no use any more: parks the session where its client may come back, else ends both. */
 void gp_server_link_lose(struct gp_server_link *l, enum gp_status status, const char *text);
-/* A step is committed and the client was told: while the server drains that is the session's end. */
+/* A step is committed and the client was told: while the server drains that is the session's end, and a session that is one
+ * too many goes to another server then. */
 void gp_server_link_stepped(struct gp_server_link *l);
 /* Takes what became of sending a message: GP_PEER loses the link, any other failure ends the session. */
 void gp_server_link_sent(struct gp_server_link *l, enum gp_status status, const struct gp_err *err);

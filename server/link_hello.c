@@ -238,6 +238,7 @@ enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hel
 		take_over(s);
 	GP_TRY(gp_server_session_new(l->srv, l, span_of(hello->run_id), who, &l->client, &l->session, err));
 	gp_server_session_prove(l->session, &l->proof, &l->client, l->peer);
+	l->session->moves = hello->moves;
 	l->state = GP_LINK_WELCOME;
 	return gp_server_session_find_stored(l->session, hello->checkpoint, hello->n_checkpoint, err);
 }

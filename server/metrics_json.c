@@ -188,12 +188,14 @@ static json_t *server_json(const struct gp_metrics_snapshot *s)
 	set_count(o, "connections_unopened", (uint64_t)s->strangers);
 	set_count(o, "opened", s->opened);
 	set_count(o, "resumed", s->resumed);
+	set_count(o, "moved", s->moved);
 	set_count(o, "ended", sum_of(s->ended));
 	set_count(o, "refused", sum_of(s->refused) + s->turned_away);
 	set_count(o, "memory_promised_bytes", s->memory_used_bytes);
 	set_count(o, "memory_limit_bytes", s->memory_limit_bytes);
 	set_count(o, "log_lines_dropped", s->log_dropped);
 	set_text(o, "owner", s->shares ? s->state.owner : "");
+	set_count(o, "servers", (uint64_t)s->state.servers);
 	set_count(o, "leases", s->state.held);
 	set_count(o, "leases_lost", s->state.losses);
 	set_count(o, "runs_taken_over", s->state.taken_over);

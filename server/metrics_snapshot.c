@@ -146,6 +146,7 @@ static void fill_counts(struct gp_metrics_snapshot *out, const struct gp_server 
 	out->opened = t->opened;
 	out->resumed = t->resumed;
 	out->parked_total = t->parked;
+	out->moved = t->moved;
 	memcpy(out->refused, t->refused, sizeof out->refused);
 	memcpy(out->ended, t->ended, sizeof out->ended);
 	out->events = srv->events;

@@ -61,7 +61,7 @@ struct gp_metrics_snapshot {
 	int sessions, parked, max_sessions, connections, strangers;
 	uint64_t memory_used_bytes, memory_limit_bytes, log_dropped;
 	struct gp_tally_sum total;
-	uint64_t accepted, turned_away, left, opened, resumed, parked_total;
+	uint64_t accepted, turned_away, left, opened, resumed, parked_total, moved;
 	uint64_t refused[GP_TALLY_REASONS], ended[GP_TALLY_REASONS];
 	int device_count;
 	struct gp_metrics_device device[GP_SERVER_DEVICES_MAX];

@@ -252,6 +252,8 @@ static void put_clients(struct gp_metric_text *t, const struct gp_metrics_snapsh
 		      "How often a session lost its connection", s->parked_total);
 	gp_metric_one(t, "gpserverd_sessions_resumed_total", GP_METRIC_COUNTER,
 		      "How often a session went on over a new connection", s->resumed);
+	gp_metric_one(t, "gpserverd_sessions_moved_total", GP_METRIC_COUNTER,
+		      "Sessions that were sent to another server, because this one had more (--rebalance)", s->moved);
 	put_reasons(t, "gpserverd_sessions_ended_total",
 		    "Sessions that have ended, by why; bye: their client was through", s->ended, "bye");
 }
@@ -311,6 +313,9 @@ static void put_leases(struct gp_metric_text *t, const struct gp_metrics_snapsho
 	gp_metric_one(t, "gpserverd_leases", GP_METRIC_GAUGE, "Runs of --state-dir that this server has", s->state.held);
 	gp_metric_one(t, "gpserverd_leases_lost_total", GP_METRIC_COUNTER,
 		      "How often this server could not renew its leases in time, and lost its runs", s->state.losses);
+	gp_metric_one(t, "gpserverd_servers", GP_METRIC_GAUGE,
+		      "Servers that live and share --state-dir, as far as this one sees, itself included",
+		      (uint64_t)s->state.servers);
 	gp_metric_one(t, "gpserverd_runs_taken_over_total", GP_METRIC_COUNTER,
 		      "Runs taken over from servers that were dead", s->state.taken_over);
 }

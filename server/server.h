@@ -13,6 +13,7 @@
 #include "common/wire/channel.h"
 #include "common/base/worker.h"
 #include "server/advertise.h"
+#include "server/balance.h"
 #include "server/client_log.h"
 #include "server/credentials.h"
 #include "server/devices.h"
@@ -21,8 +22,9 @@
 
 #define GP_SERVER_TICK_MS 250 /* how often deadlines are looked at */
 
-/* What clients are told by a server that drains or stops. */
+/* What clients are told by a server that drains or stops, and by one that sends a session away. */
 #define GP_SERVER_STOPS "the server is stopping"
+#define GP_SERVER_MOVES "the server has more sessions than others that share its state: this one is to go on at another"
 
 struct gp_server_settings {
 	const char *listen;    /* "ADDR:PORT" */
@@ -43,6 +45,7 @@ struct gp_server_settings {
 	double resume_window_s; /* a session whose link broke is parked so long; 0 = not at all */
 	const char *state_dir;  /* checkpoints of runs; NULL: none are written */
 	double lease_s;         /* state_dir.h; 0 = GP_STATE_LEASE_S */
+	double rebalance_s;     /* pause between two sessions that are sent to other servers; 0 = none is: balance.h */
 	int64_t state_max_bytes;
 	int64_t state_max_client_bytes; /* of one name's; 0 = a quarter of all, or all where clients have no names */
 	int64_t state_client_runs;      /* the same of runs */
@@ -61,6 +64,14 @@ struct gp_state_limits;
 struct gp_limits_table;
 struct gp_server_session;
 struct gp_server_link;
+
+/* rebalance.c */
+struct gp_server_rebalance {
+	struct gp_balance state;
+	uint64_t looked_ns;
+	bool wanted; /* that the next session which may be sent away is, and which server would be the one for it */
+	struct gp_fleet_server counterpart;
+};
 
 struct gp_server {
 	uv_loop_t *loop;
@@ -88,6 +99,7 @@ struct gp_server {
 	struct gp_server_link *newest_stranger, *oldest_stranger;
 	int stranger_count;
 	bool runs_unsettled;   /* handover.c is to look at them again */
+	struct gp_server_rebalance rebalance;
 	uint64_t made_room_ns; /* when a parked session was last looked for, to end it for a newcomer */
 	double stranger_lines; /* of the log that their ends may still fill, and since when */
 	uint64_t stranger_lines_ns, strangers_untold;

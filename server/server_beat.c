@@ -23,6 +23,10 @@
 #define BURIED  "tmp-"
 #define WORD    48
 
+#define LOAD_WRITTEN " sessions %u movable %u room %u drains %u"
+#define LOAD_READ    " sessions %7u movable %7u room %7u drains %1u" /* a longer number is none of ours */
+#define LOAD_TEXT    96
+
 static enum gp_status beat_path(const char *dir, const char *owner, const char *file, char out[PATH_MAX],
 				struct gp_err *err)
 {
@@ -78,14 +82,24 @@ static bool has_ended(const char *boot, const char *space, long pid)
 
 /* --- this server's --------------------------------------------------------------------------------------------------- */
 
+/* Behind the name, where versions that know nothing of it do not look. */
+static void write_load(const struct gp_beat_load *l, char out[LOAD_TEXT])
+{
+	out[0] = '\0';
+	if (l->known)
+		snprintf(out, LOAD_TEXT, LOAD_WRITTEN, l->sessions, l->movable, l->room, l->drains ? 1u : 0u);
+}
+
 static void write_page(const struct gp_beat *b, struct gp_beat_page *page)
 {
-	char boot[WORD], space[WORD];
+	char boot[WORD], space[WORD], load[LOAD_TEXT];
 	read_home(boot, space);
+	write_load(&b->load, load);
 	memset(page->bytes, ' ', sizeof page->bytes);
-	const int n = snprintf(page->bytes, sizeof page->bytes,
-			       "gpserverd 1 beat %" PRIu64 " lease_ms %" PRIu64 " boot %s space %s pid %ld name %s\n",
-			       b->counter, b->lease_ms, boot, space, (long)getpid(), b->name);
+	const int n =
+		snprintf(page->bytes, sizeof page->bytes,
+			 "gpserverd 1 beat %" PRIu64 " lease_ms %" PRIu64 " boot %s space %s pid %ld name %s%s\n",
+			 b->counter, b->lease_ms, boot, space, (long)getpid(), b->name, load);
 	page->bytes[n] = ' ';
 	page->bytes[GP_BEAT_BYTES - 1] = '\n';
 }
@@ -196,6 +210,20 @@ enum gp_status gp_beat_read(const char *dir, const char *owner, struct gp_beat_p
 	return read_whole(path, out->bytes, sizeof out->bytes, &len, err);
 }
 
+/* The last words of the line; a name cannot be taken for them, because it stands before and has no blanks. */
+static struct gp_beat_load read_load(const char *line)
+{
+	struct gp_beat_load l = {.known = false};
+	unsigned drains;
+	const char *name = strstr(line, " name ");
+	const char *at = name ? strstr(name, " sessions ") : NULL;
+	if (!at || sscanf(at, LOAD_READ, &l.sessions, &l.movable, &l.room, &drains) != 4)
+		return (struct gp_beat_load){.known = false};
+	l.known = l.sessions <= GP_BEAT_SESSIONS_MAX && l.room <= GP_BEAT_SESSIONS_MAX && l.movable <= l.sessions;
+	l.drains = drains != 0;
+	return l;
+}
+
 struct gp_beat_facts gp_beat_facts(const struct gp_beat_page *page)
 {
 	char text[GP_BEAT_BYTES + 1], boot[WORD], space[WORD];
@@ -212,6 +240,7 @@ struct gp_beat_facts gp_beat_facts(const struct gp_beat_page *page)
 		return f;
 	gp_text_shown(gp_text_of(name), f.name);
 	f.valid = true;
+	f.load = read_load(text);
 	f.ended = has_ended(boot, space, pid);
 	return f;
 }

@@ -13,6 +13,9 @@
  *
  * A process of the same machine that has ended is found to be dead at once.
  *
+ * The page also says what the server has to do, so that the others know which of them has more than its share (fleet.h,
+ * balance.h).
+ *
  * Threads: any, one at a time for a gp_beat. Tests: tests/unit/test_lease_keeper.c, tests/fuzz/fuzz_server_beat.c
  */
 #ifndef GP_SERVER_BEAT_H
@@ -26,12 +29,24 @@
 #define GP_BEAT_BYTES  512
 #define GP_BEAT_NAME   GP_SHOWN
 
+/* What a server has to do. */
+struct gp_beat_load {
+	bool known;        /* else its version does not tell, or it has not yet */
+	uint32_t sessions; /* with a client that is connected */
+	uint32_t movable;  /* of these: their client would go on at another server, see rebalance.h */
+	uint32_t room;     /* more sessions that it would take now */
+	bool drains;       /* it was told to stop */
+};
+
+#define GP_BEAT_SESSIONS_MAX 1000000 /* more is no number of sessions */
+
 /* This server's own. */
 struct gp_beat {
 	const char *dir; /* --state-dir; the caller's */
 	char owner[GP_OWNER_TEXT];
 	char name[GP_BEAT_NAME]; /* for people: where it listens */
 	uint64_t lease_ms, counter;
+	struct gp_beat_load load;
 };
 
 /* What another one's says. */
@@ -43,6 +58,7 @@ struct gp_beat_facts {
 	bool valid; /* else nothing can be read in it */
 	uint64_t lease_ms;
 	char name[GP_BEAT_NAME];
+	struct gp_beat_load load;
 	bool ended; /* its process was one of this machine and is not there any more */
 };
 

@@ -62,6 +62,8 @@ struct gp_server_session {
 	bool has_run_id;
 	bool checkpoints; /* the client writes checkpoints of the run */
 	bool using;       /* the server's state_dir knows that the run is in use */
+	bool moves;       /* its client has said that it goes on elsewhere when it is sent away: HELLO */
+	bool moved;       /* it was: rebalance.h */
 	bool handed_over; /* another server that shares the state_dir goes on with the run: what is committed is written */
 	bool ready;       /* READY was sent: the session can be resumed */
 	bool superseded; /* its run has begun anew */

@@ -319,6 +319,7 @@ static enum gp_status open_folder(struct gp_state_dir *d, struct gp_err *err)
 	GP_TRY(gp_checkpoint_check_folder(d->path, GP_MANIFEST_SERVER, err));
 	GP_TRY(lock_folder(d, err));
 	GP_TRY(gp_keeper_new(d->path, &keeping, &d->keeper, err));
+	GP_TRY(gp_fleet_new(d->path, &keeping, &d->fleet, err));
 	GP_TRY(each_run(d, take_in, err));
 	gp_state_plan_refresh(d);
 	return gp_state_start_keeping(d, err);
@@ -362,6 +363,7 @@ void gp_state_dir_close(struct gp_state_dir *d)
 		return;
 	gp_state_stop_keeping(d);
 	gp_keeper_free(d->keeper);
+	gp_fleet_free(d->fleet);
 	if (d->lock >= 0)
 		close(d->lock);
 	pthread_cond_destroy(&d->gone);

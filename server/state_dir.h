@@ -14,8 +14,8 @@
  *
  * Servers may share the folder, on one machine or many: each run is locked by a lease while a session has it
  * (run_lease.h), and a thread keeps this server's leases (lease_keeper.h), gives back those of runs that no session
- * uses any more, and looks from time to time what the others have changed. Bounds hold for what all have written, as far
- * as it is known here.
+ * uses any more, looks from time to time what the others have changed, and what they have to do (fleet.h). Bounds hold for
+ * what all have written, as far as it is known here.
  *
  * Threads: any; calls for the same run one at a time. gp_state_dir_use, _release, _set_shares and those of leases that say
  * so touch no file and wait for none, so the loop thread may call them; all others read
@@ -27,7 +27,7 @@
 
 #include "common/store/checkpoint.h"
 #include "common/graph/snapshot.h"
-#include "server/lease_keeper.h"
+#include "server/fleet.h"
 
 #define GP_STATE_RUNS_MAX    1000
 #define GP_STATE_OWNER_BYTES 256 /* of a name, its end included */
@@ -109,6 +109,10 @@ bool gp_state_dir_is_lost(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BY
 /* Touches no file: how often other servers have asked for the run, because its client is there, since gp_state_dir_unwant. */
 uint64_t gp_state_dir_wants(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES]);
 void gp_state_dir_unwant(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES]);
+/* Touches no file: what this server has to do, for the others that share the folder. */
+void gp_state_dir_tell_load(struct gp_state_dir *d, const struct gp_beat_load *load);
+/* Touches no file: what the others have to do, as was seen last. */
+void gp_state_dir_fleet(struct gp_state_dir *d, struct gp_fleet_view *out);
 /* What the thread does again and again; for tests. */
 void gp_state_dir_tick(struct gp_state_dir *d);
 
@@ -117,6 +121,7 @@ struct gp_state_figures {
 	uint64_t held;             /* runs */
 	uint64_t losses;           /* how often this server could not renew its leases in time */
 	uint64_t taken_over;       /* runs of servers that were dead */
+	int servers;               /* that live, this one included, as far as it sees */
 };
 /* Touches no file. */
 void gp_state_dir_figures(struct gp_state_dir *d, struct gp_state_figures *out);

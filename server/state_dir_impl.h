@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 #include "common/base/log.h"
-#include "server/lease_keeper.h"
+#include "server/fleet.h"
 #include "server/state_dir.h"
 
 #define GP_STATE_SHOWN_DIGITS 8 /* of a run's id, in messages */
@@ -50,6 +50,7 @@ struct gp_state_dir {
 	int lock;       /* shared with the other servers, against those of older versions */
 	bool leaseless; /* there was a run without a lease when this server came */
 	struct gp_keeper *keeper;
+	struct gp_fleet *fleet;
 	pthread_mutex_t mutex;
 	pthread_cond_t gone;                  /* a run that was `going` is */
 	const struct gp_limits_table *shares; /* of each owner; NULL: the same for all, as `limits` has them */

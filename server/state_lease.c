@@ -365,13 +365,25 @@ void gp_state_dir_unwant(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYT
 
 void gp_state_dir_figures(struct gp_state_dir *d, struct gp_state_figures *out)
 {
-	*out = (struct gp_state_figures){.losses = gp_keeper_losses(d->keeper)};
+	struct gp_fleet_view fleet;
+	gp_fleet_view(d->fleet, &fleet);
+	*out = (struct gp_state_figures){.losses = gp_keeper_losses(d->keeper), .servers = fleet.count + 1};
 	gp_keeper_epoch(d->keeper, out->owner);
 	pthread_mutex_lock(&d->mutex);
 	for (int i = 0; i < d->runs; i++)
 		out->held += d->run[i].epoch > 0;
 	out->taken_over = d->taken_over;
 	pthread_mutex_unlock(&d->mutex);
+}
+
+void gp_state_dir_tell_load(struct gp_state_dir *d, const struct gp_beat_load *load)
+{
+	gp_keeper_set_load(d->keeper, load);
+}
+
+void gp_state_dir_fleet(struct gp_state_dir *d, struct gp_fleet_view *out)
+{
+	gp_fleet_view(d->fleet, out);
 }
 
 /* --- keeping ---------------------------------------------------------------------------------------------------------- */
@@ -427,9 +439,12 @@ static void note_wants(struct gp_state_dir *d)
 
 void gp_state_dir_tick(struct gp_state_dir *d)
 {
+	char own[GP_OWNER_TEXT];
 	gp_keeper_tick(d->keeper);
 	give_idle(d);
 	note_wants(d);
+	gp_keeper_epoch(d->keeper, own);
+	gp_fleet_look(d->fleet, own);
 	gp_state_refresh(d);
 }
 

@@ -140,9 +140,13 @@ static void forget_gone(struct gp_state_dir *d)
 	pthread_mutex_unlock(&d->mutex);
 }
 
+/* The more servers there are, the more runs each has that all others look at: together they ask no more of the folder. */
 void gp_state_plan_refresh(struct gp_state_dir *d)
 {
-	d->refresh.due_ns = d->limits.keep_by_hand ? 0 : gp_now_ns() + PASS_EVERY_S * UINT64_C(1000000000);
+	struct gp_fleet_view fleet;
+	gp_fleet_view(d->fleet, &fleet);
+	const uint64_t every_s = PASS_EVERY_S * (uint64_t)(fleet.listed + 1);
+	d->refresh.due_ns = d->limits.keep_by_hand ? 0 : gp_now_ns() + every_s * UINT64_C(1000000000);
 }
 
 static void begin_pass(struct gp_state_dir *d)

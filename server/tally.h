@@ -51,7 +51,7 @@ struct gp_tally {
 	uint64_t connections;                      /* accepted */
 	uint64_t turned_away;                      /* before their TLS handshake: --handshakes, --handshake-rate */
 	uint64_t left; /* connections that their client ended before they were sessions, measurements among them */
-	uint64_t opened, resumed, parked;
+	uint64_t opened, resumed, parked, moved;
 	uint64_t refused[GP_TALLY_REASONS]; /* connections and sessions that were not opened, by what they were told */
 	uint64_t ended[GP_TALLY_REASONS];   /* sessions that had been opened; GP_OK: the client said bye */
 	struct gp_tally_seat *seats;

@@ -5,6 +5,7 @@
 #include "server/watch.h"
 
 #include "server/handover.h"
+#include "server/rebalance.h"
 #include "server/session.h"
 
 /* Nobody waits for a client whose body computes, but what takes ten times as long as it was let in for holds a device, or a
@@ -40,6 +41,7 @@ static void look(uv_timer_t *timer)
 	const uint64_t now = gp_now_ns();
 	note_stall(srv, now);
 	gp_server_handover_look(srv);
+	gp_server_rebalance_look(srv);
 	for (struct gp_server_session *s = srv->sessions, *next; s; s = next) {
 		next = s->next;
 		if (!s->body || s->ending)

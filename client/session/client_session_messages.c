@@ -52,6 +52,7 @@ enum gp_status gp_client_session_send_hello(struct gp_client_session *s, struct 
 	hello.n_checkpoint = list_checkpoints(s, checkpoint);
 	hello.checkpoint = checkpoint;
 	hello.run_id = (ProtobufCBinaryData){sizeof s->run_id, s->run_id};
+	hello.moves = s->open->run && s->open->restart && s->open->reconnect_for_s > 0;
 	Gpsplit__Place place = GPSPLIT__PLACE__INIT;
 	struct gp_place here;
 	int up, down;

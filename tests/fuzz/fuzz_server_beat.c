@@ -18,6 +18,8 @@ static void check_facts(const struct gp_beat_page *page)
 		return;
 	gp_require(f.lease_ms > 0 && f.lease_ms <= GP_LEASE_S_MAX * 1000);
 	gp_require(memchr(f.name, '\0', sizeof f.name) != NULL);
+	gp_require(!f.load.known || (f.load.sessions <= GP_BEAT_SESSIONS_MAX && f.load.room <= GP_BEAT_SESSIONS_MAX &&
+				     f.load.movable <= f.load.sessions));
 	for (const char *p = f.name; *p; p++)
 		gp_require((unsigned char)*p >= 0x20 && *p != 0x7f);
 }
