@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Files for many servers as one: haproxy takes deploy/haproxy.cfg, deploy/kubernetes has only kinds and fields that there are
-# and fits together (tests/tools/kubernetes_check.py), kubectl builds both overlays. What is not installed is left out. The
-# check finds the slips that it is there for.
+# and fits together (tests/tools/kubernetes_check.py), also by the schema that Kubernetes publishes
+# (tests/tools/kubernetes_models.py), kubectl builds both overlays. What is not installed is left out, and that is said. The
+# checks find the slips that they are there for.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -60,6 +61,32 @@ if python3 -c 'import yaml' 2>/dev/null; then
 	checked=1
 fi
 
+# The same with the schema that Kubernetes publishes.
+models() { # FOLDER
+	python3 "$source_dir/tests/tools/kubernetes_models.py" "$1"
+}
+
+models_slip() { # FILE SED-EXPRESSION PATTERN
+	rm -rf "$work/slip"
+	cp -r "$deploy/kubernetes" "$work/slip"
+	sed -i "$2" "$work/slip/$1"
+	models "$work/slip" >"$work/found" && fail "published schema: $1: $2 is not found"
+	grep -F -e "$3" "$work/found" >/dev/null || fail "published schema: $1: $2: it says: $(cat "$work/found")"
+}
+
+if python3 -c 'import yaml, kubernetes' 2>/dev/null; then
+	models "$deploy/kubernetes" || fail "deploy/kubernetes against the published schema"
+	models_slip base/deployment.yaml 's/readinessProbe:/readyProbe:/' 'V1Container has no field readyProbe'
+	models_slip base/deployment.yaml 's/replicas: 2/replicas: "2"/' 'is no int'
+	models_slip base/disruption.yaml 's/maxUnavailable: 1/maxUnavailabel: 1/' 'has no field maxUnavailabel'
+	models_slip base/disruption.yaml 's/maxUnavailable: 1/maxUnavailable: 1\n  selectors: {}/' 'has no field selectors'
+	models_slip gpu/device.yaml 's/operator: Exists/operators: Exists/' 'V1Toleration has no field operators'
+	echo "ok: the published schema finds slips"
+	checked=1
+else
+	echo "not looked at: the schema that Kubernetes publishes (python3-kubernetes is not installed)"
+fi
+
 if kubectl kustomize --help >/dev/null 2>&1; then
 	cp -r "$deploy/kubernetes" "$work/built"
 	mkdir -p "$work/built/base/secrets"
@@ -70,6 +97,8 @@ if kubectl kustomize --help >/dev/null 2>&1; then
 	done
 	grep -F 'nvidia.com/gpu: "1"' "$work/gpu.yaml" >/dev/null || fail "the overlay for GPUs asks for none"
 	checked=1
+else
+	echo "not looked at: whether the overlays build (kubectl is not installed)"
 fi
 [ $checked -eq 1 ] || { echo "skipped: neither haproxy nor python3-yaml nor kubectl is installed" && exit 77; }
 finish
