@@ -81,6 +81,20 @@ stop_link() {
 	equal "gpclient link ends in good order" $status 0
 }
 
+# deploy/haproxy.cfg for servers of this machine, whose figures are plain HTTP: serves on loopback, at PORT, for the servers
+# that the rest of the arguments name by PORT:PORT-OF-FIGURES.
+write_haproxy_config() { # FILE PORT SERVER...
+	local file=$1 port=$2 number=0 server
+	shift 2
+	sed -e "s|bind :4400|bind 127.0.0.1:$port|" -e 's|hdr Host gpsplit.example|hdr Host 127.0.0.1|' \
+		-e 's| check port 9440 check-ssl verify required ca-file [^ ]* verifyhost [^ ]*| check|' \
+		-e 's|maxconn 20000|maxconn 500|' -e '/^\tserver gpu-/d' "$source_dir/deploy/haproxy.cfg" >"$file"
+	for server in "$@"; do
+		number=$((number + 1))
+		echo "	server gpu-$number 127.0.0.1:${server%:*} port ${server#*:}" >>"$file"
+	done
+}
+
 # Two trainings at a time end as one alone does.
 two_at_once() { # SHA FLAG...
 	local want=$1 n pids=()

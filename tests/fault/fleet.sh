@@ -4,25 +4,28 @@
 # Many servers as one under fire: three gpserverd share one state folder behind HAProxy (deploy/haproxy.cfg, with other
 # addresses), and clients train through them while servers are killed (SIGKILL), drained (SIGTERM) and started again at
 # random, and links are cut. Every training has to end with the parameters of an undisturbed one, and a server that was told to
-# stop with status 0 and nothing lost.
+# stop with status 0 and nothing lost. After the last fault the servers have to even out their sessions (gpserverd
+# --rebalance): over half a minute, none has over a fifth less than another.
 #
-#   tests/fault/fleet.sh BUILD-FOLDER [--minutes N] [--clients N] [--steps N] [--seed S] [--short]
+#   tests/fault/fleet.sh BUILD-FOLDER [--minutes N] [--clients N] [--steps N] [--seed S] [--settle SECONDS] [--short]
 #
 # Two in three clients connect to HAProxy over a link that is cut at random bytes; the others have the list of all servers
-# (gpclient --server A,B,C). Each trains one model after the other until the time is over. --short: three clients, one
-# training each, and as many faults as it takes until each server was killed and drained once or all have ended; nothing in
-# it depends on how fast the machine is. Needs haproxy and curl; status 77 without. See README.md in this folder.
+# (gpclient --server A,B,C), each from another one on. Each trains one model after the other until the time is over. --short:
+# three clients, one training each, and as many faults as it takes until each server was killed and drained once or all have
+# ended; nothing in it depends on how fast the machine is, and the load is not looked at. Needs haproxy and curl; status 77
+# without. See README.md in this folder.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
 shift
-minutes=20 clients=12 steps=120 seed=1 short=''
+minutes=20 clients=12 steps=120 seed=1 settle=600 short=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--minutes) minutes=$2 && shift ;;
 	--clients) clients=$2 && shift ;;
 	--steps) steps=$2 && shift ;;
 	--seed) seed=$2 && shift ;;
+	--settle) settle=$2 && shift ;;
 	--short) short=1 clients=3 ;;
 	*) echo "fleet.sh: unknown flag $1" >&2 && exit 2 ;;
 	esac
@@ -66,7 +69,7 @@ serve() { # NUMBER
 	: >"$work/server$n.new"
 	"$build/gpserverd" --listen "127.0.0.1:${port_of[$n]:-0}" --metrics "127.0.0.1:${metrics_of[$n]:-0}" --threads 1 \
 		--port-file "$work/port$n" --state-dir "$work/state" --drain-for ${drain_for}s --idle-timeout 5s --client-lines 0 \
-		--handshakes 0 --handshake-rate 0 2>"$work/server$n.new" &
+		--handshakes 0 --handshake-rate 0 --lease 10s --rebalance 5s 2>"$work/server$n.new" &
 	server_of[$n]=$!
 	for _ in $(seq 2400); do
 		[ -s "$work/port$n" ] && break
@@ -86,18 +89,13 @@ put_log_away() { # NUMBER
 }
 
 begin_balancer() {
-	local lines n
 	# A port for HAProxy, which cannot tell which one it took: one that a server had a moment ago.
 	serve 9 || exit 1
 	kill "${server_of[9]}" && wait "${server_of[9]}"
 	unset 'server_of[9]'
 	balancer_port=${port_of[9]}
-	# A server to the balancer is a line of deploy/haproxy.cfg, where figures are plain HTTP: this is loopback.
-	sed -e "s|bind :4400|bind 127.0.0.1:$balancer_port|" -e 's|hdr Host gpsplit.example|hdr Host 127.0.0.1|' \
-		-e 's| check port 9440 check-ssl verify required ca-file [^ ]* verifyhost [^ ]*| check|' \
-		-e 's|maxconn 20000|maxconn 500|' -e '/^\tserver gpu-/d' "$source_dir/deploy/haproxy.cfg" >"$work/haproxy.cfg"
-	lines=$(for n in 1 2 3; do echo "	server gpu-$n 127.0.0.1:${port_of[$n]} port ${metrics_of[$n]}"; done)
-	echo "$lines" >>"$work/haproxy.cfg"
+	write_haproxy_config "$work/haproxy.cfg" "$balancer_port" "${port_of[1]}:${metrics_of[1]}" \
+		"${port_of[2]}:${metrics_of[2]}" "${port_of[3]}:${metrics_of[3]}"
 	haproxy -c -f "$work/haproxy.cfg" >"$work/haproxy.log" 2>&1 || { cat "$work/haproxy.log" && exit 1; }
 	haproxy -db -f "$work/haproxy.cfg" >>"$work/haproxy.log" 2>&1 &
 	helpers+=($!)
@@ -184,6 +182,43 @@ disturb() { # NUMBER HOW
 	serve "$1" || { fail "server $1 does not start again: $(tail -3 "$work/server$1.new")" && exit 1; }
 }
 
+# --- the load once nobody disturbs the servers ---
+
+figures_of() { # NUMBER: sessions with a client, and steps since it was started
+	curl -s "http://127.0.0.1:${metrics_of[$1]}/metrics" | awk '
+		$1 == "gpserverd_sessions{state=\"linked\"}" { sessions = $2 }
+		$1 == "gpserverd_steps_total" { steps = $2 }
+		END { print sessions + 0, steps + 0 }'
+}
+
+# The newest half minute: sessions on average, steps, and whether the servers are within a fifth of each other.
+judge_load() {
+	tail -n 31 "$work/load" | awk '
+		NR == 1 { for (k = 1; k <= 3; k++) first[k] = $(2 * k) }
+		{ for (k = 1; k <= 3; k++) { sum[k] += $(2 * k - 1); steps[k] = $(2 * k) - first[k] } }
+		END {
+			for (k = 1; k <= 3; k++) {
+				mean = sum[k] / NR
+				if (k == 1 || mean > most) most = mean
+				if (k == 1 || mean < least) least = mean
+				line = line sprintf("%s%.1f sessions and %d steps", k > 1 ? ", " : "", mean, steps[k])
+			}
+			print line
+			exit !(NR == 31 && most > 0 && most - least <= 0.2 * most)
+		}'
+}
+
+settle_down() {
+	local begin=$SECONDS
+	: >"$work/load"
+	while [ $((SECONDS - begin)) -lt "$settle" ]; do
+		echo "$(figures_of 1) $(figures_of 2) $(figures_of 3)" >>"$work/load"
+		judge_load >"$work/judged" && echo "even $((SECONDS - begin)) s after the last fault: $(cat "$work/judged")" && return
+		sleep 1
+	done
+	fail "the servers are not even $settle s after the last fault: $(cat "$work/judged")"
+}
+
 # --- undisturbed runs, then the fleet ---
 
 serve 1 || { cat "$work/server1.new" && exit 1; }
@@ -207,11 +242,13 @@ begin_balancer
 for number in 1 2; do
 	begin_link $number $((bytes / 2))
 done
-all="127.0.0.1:${port_of[1]},127.0.0.1:${port_of[2]},127.0.0.1:${port_of[3]}"
+servers=("127.0.0.1:${port_of[1]}" "127.0.0.1:${port_of[2]}" "127.0.0.1:${port_of[3]}")
 begin=$SECONDS
 for ((number = 1; number <= clients; number++)); do
 	address=127.0.0.1:${link_of[$((number % 2 + 1))]}
-	[ $((number % 3)) -eq 0 ] && address=$all
+	first=$((number / 3 % 3))
+	[ $((number % 3)) -eq 0 ] &&
+		address=${servers[first]},${servers[(first + 1) % 3]},${servers[(first + 2) % 3]}
 	client $number "$address" &
 	workers+=($!)
 done
@@ -235,6 +272,7 @@ else
 		draw 2
 		disturb $number "$([ "$drawn" -eq 0 ] && echo kill_server || echo drain_server)"
 	done
+	settle_down
 fi
 touch "$work/over"
 for pid in "${workers[@]}"; do
@@ -267,7 +305,8 @@ awk -v s="${longest:-0}" -v most=$((drain_for + reconnect_for)) 'BEGIN { exit !(
 	fail "a client waited for $longest s, longer than $drain_for s to drain and $reconnect_for s to reconnect"
 if [ -z "$short" ]; then
 	for number in 1 2 3; do
-		echo "server $number opened $(grep -c 'session_opened\|is open\|runs on' "$work/server$number.log") sessions"
+		echo "server $number opened $(grep -c 'session_opened\|is open\|runs on' "$work/server$number.log") sessions," \
+			"and sent $(grep -c 'is sent to another server' "$work/server$number.log") away"
 	done
 fi
 finish
