@@ -18,7 +18,7 @@
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
 shift
-minutes=20 clients=12 steps=120 seed=1 settle=600 short=''
+minutes=20 clients=12 steps='' seed=1 settle=600 short=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--minutes) minutes=$2 && shift ;;
@@ -31,6 +31,8 @@ while [ $# -gt 0 ]; do
 	esac
 	shift
 done
+# A session that has just come to a server stays there for a while: short trainings would be over before they move.
+[ -n "$steps" ] || steps=$([ -n "$short" ] && echo 120 || echo 1500)
 for program in haproxy curl; do
 	command -v $program >/dev/null || { echo "skipped: $program is not installed" && exit 77; }
 done
