@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 
 #define LISTEN_BACKLOG 128
+#define SEGMENT_BYTES  1448 /* of an Ethernet */
 
 static void on_gone(void *arg, struct gp_link_tunnel *t)
 {
@@ -36,18 +37,27 @@ static void on_connected(void *arg, struct gp_conn *far, const struct gp_err *wh
 	gp_free(j);
 }
 
+static bool has_rate(const struct gp_link_relay *r)
+{
+	return r->spec.shape[GP_LINK_UP].rate_bps > 0 || r->spec.shape[GP_LINK_DOWN].rate_bps > 0;
+}
+
 static void connect_on(struct gp_link_relay *r, struct gp_link_tunnel *t)
 {
 	struct gp_err err = {0};
 	struct joining *j = NULL;
+	struct gp_connector *k = NULL;
 	enum gp_status status = gp_alloc_array((void **)&j, 1, sizeof *j, &err);
 	if (status == GP_OK) {
 		*j = (struct joining){.relay = r, .tunnel = t};
 		status = gp_tcp_connect(r->loop, r->to_host, r->to_port, (uint64_t)(r->spec.connect_timeout_s * 1e3),
-					on_connected, j, NULL, &err);
+					on_connected, j, &k, &err);
 	}
-	if (status == GP_OK)
+	if (status == GP_OK) {
+		if (has_rate(r))
+			gp_tcp_connect_segment(k, SEGMENT_BYTES);
 		return;
+	}
 	gp_log(net, GP_LOG_ERROR, "%s", err.text);
 	gp_link_tunnel_join(t, NULL);
 	gp_free(j);
@@ -89,7 +99,10 @@ enum gp_status gp_link_relay_start(struct gp_link_relay *r, uv_loop_t *loop, con
 		return gp_err_prefix(err, "--to");
 	if (gp_addr_parse(spec->listen, host, &port, err) != GP_OK)
 		return gp_err_prefix(err, "--listen");
-	return gp_tcp_listen(loop, host, port, LISTEN_BACKLOG, on_accepted, r, &r->listener, err);
+	GP_TRY(gp_tcp_listen(loop, host, port, LISTEN_BACKLOG, on_accepted, r, &r->listener, err));
+	if (has_rate(r))
+		gp_listener_segment(r->listener, SEGMENT_BYTES);
+	return GP_OK;
 }
 
 uint16_t gp_link_relay_port(const struct gp_link_relay *r)

@@ -18,8 +18,8 @@
 #define LOOKAHEAD_NS     500000u      /* timers count milliseconds: what is due by then goes now */
 #define SETTLE_MS        1
 #define SETTLE_TURNS_MAX 500
-#define SOCKET_S         2e-3 /* of the rate */
-#define SOCKET_BYTES_MIN (64 << 10) /* a segment of loopback: with less room TCP waits for a timer */
+#define SOCKET_S         1e-3 /* of the rate */
+#define SOCKET_BYTES_MIN (12 << 10)
 #define SOCKET_BYTES_MAX (4 << 20)
 
 enum state {
@@ -377,7 +377,7 @@ static void on_ended(void *arg, enum gp_status status, const char *why)
 /* Opening. */
 
 /* Bounds the receive buffer, so that the sender is held back early: with the kernel's own size megabytes would wait
- * there. */
+ * there. (The relay has bounded segments: with less room than one, TCP waits for a timer.) */
 static void bound_socket(const struct flow *f)
 {
 	const double bytes = f->pace.shape.rate_bps / 8 * SOCKET_S;

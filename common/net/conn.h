@@ -101,6 +101,9 @@ enum gp_status gp_tcp_listen_on(uv_loop_t *loop, int fd, void (*accepted)(void *
 				struct gp_listener **out, struct gp_err *err);
 /* The port that is bound (for port 0). */
 uint16_t gp_listener_port(const struct gp_listener *l);
+/* Peers of connections that are accepted from now on send segments of so many bytes at most, as TCP counts them. The
+ * loopback's own take 64 KiB, so that a receiver cannot hold its sender back by less. */
+void gp_listener_segment(const struct gp_listener *l, int bytes);
 void gp_listener_close(struct gp_listener *l);
 
 struct gp_connector; /* one gp_tcp_connect, until `done` */
@@ -112,6 +115,8 @@ struct gp_connector; /* one gp_tcp_connect, until `done` */
 enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,
 			      void (*done)(void *arg, struct gp_conn *c, const struct gp_err *err), void *arg,
 			      struct gp_connector **out, struct gp_err *err);
+/* Called right behind gp_tcp_connect: the peer sends segments of so many bytes at most (gp_listener_segment). */
+void gp_tcp_connect_segment(struct gp_connector *k, int bytes);
 /*
  * Within `done`: gives up to `most` addresses of the host as numbers, in the order in which they are tried, and in *at which
  * one the connection is to, -1 where it is to none of these. Returns how many; NULL has none.

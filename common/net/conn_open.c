@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -192,6 +193,11 @@ uint16_t gp_listener_port(const struct gp_listener *l)
 	return l->port;
 }
 
+void gp_listener_segment(const struct gp_listener *l, int bytes)
+{
+	setsockopt(l->fd, IPPROTO_TCP, TCP_MAXSEG, &bytes, sizeof bytes);
+}
+
 static void on_listener_closed(uv_handle_t *h)
 {
 	struct gp_listener *l = h->data;
@@ -218,6 +224,7 @@ struct gp_connector {
 	bool finished, connected; /* `done` ran, and has a connection */
 	bool slow;                /* the attempt under way has had its share of the time */
 	uint64_t timeout_ms, end_ms; /* end_ms: by the loop's clock */
+	int segment; /* bytes; 0: as the kernel has it */
 	char where[320]; /* HOST:PORT */
 	struct gp_err err;
 	void (*done)(void *arg, struct gp_conn *c, const struct gp_err *err);
@@ -283,6 +290,19 @@ static void share_time(struct gp_connector *k)
 	uv_timer_start(&k->timer, on_connect_timeout, left / addresses, 0);
 }
 
+/* A socket with the segment that is wanted. 0 or a libuv error. */
+static int bound_segment(struct gp_connector *k)
+{
+	const int fd = socket(k->at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return uv_translate_sys_error(errno);
+	setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &k->segment, sizeof k->segment);
+	const int rc = uv_tcp_open(&k->conn->tcp, fd);
+	if (rc)
+		close(fd);
+	return rc;
+}
+
 /* Begins an attempt at k->at. 0 or a libuv error. */
 static int begin_attempt(struct gp_connector *k)
 {
@@ -290,7 +310,9 @@ static int begin_attempt(struct gp_connector *k)
 	k->conn = gp_tcp_conn_new(k->loop);
 	if (!k->conn)
 		return UV_ENOMEM;
-	const int rc = uv_tcp_connect(&k->connect, &k->conn->tcp, k->at->ai_addr, on_connect);
+	int rc = k->segment > 0 ? bound_segment(k) : 0;
+	if (rc == 0)
+		rc = uv_tcp_connect(&k->connect, &k->conn->tcp, k->at->ai_addr, on_connect);
 	if (rc == 0)
 		k->pending++;
 	else
@@ -369,6 +391,11 @@ void gp_tcp_connect_cancel(struct gp_connector *k)
 {
 	gp_err_set(&k->err, GP_CANCELED, 0, __FILE__, __LINE__, "connecting to %s was canceled", k->where);
 	give_up(k);
+}
+
+void gp_tcp_connect_segment(struct gp_connector *k, int bytes)
+{
+	k->segment = bytes;
 }
 
 int gp_tcp_connect_addresses(const struct gp_connector *k, char out[][GP_TCP_NUMERIC], int most, int *at)
