@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "client/job/compress.h"
 #include "client/job/freeze.h"
 #include "client/weights/model_export.h"
 #include "client/costs/memory_view.h"
@@ -30,6 +31,8 @@ struct settings {
 	int64_t window;
 	int optimizer; /* enum gp_optim_kind */
 	double momentum;
+	bool recompute;
+	const char *compress;
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -102,6 +105,14 @@ static const struct gp_opt show_options[] = {
 	 .min = 0,
 	 .max = 1,
 	 .help = "for --memory: of sgd, which has no state where it is 0"},
+	{.name = "recompute",
+	 .like = &gp_job_memory_rows,
+	 .offset = FIELD(recompute),
+	 .help = "for --memory: as for train; the tables are then of a training with it"},
+	{.name = "compress",
+	 .like = &gp_job_memory_rows,
+	 .offset = FIELD(compress),
+	 .help = "for --memory: as for train: " GP_COMPRESS_CODECS "; the tables are then of a training with it"},
 	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print JSON"},
 };
 
@@ -120,7 +131,8 @@ static const struct gp_opt_table show_table = {
 		    "  gpclient model show fasttext:tokens=64 --cut 1:-1 --freeze head\n"
 		    "  gpclient model show roberta:cuts=fine --cut type1 --batch 32 --chunks 4\n"
 		    "  gpclient model show mobilenetv2:cuts=fine --cut 1:-2 --insert flop-2 --count origin\n"
-		    "  gpclient model show mobilenetv2 --batch 64 --chunks 8 --memory\n",
+		    "  gpclient model show mobilenetv2 --batch 64 --chunks 8 --memory\n"
+		    "  gpclient model show mobilenetv2 --batch 64 --chunks 8 --memory --compress maps=uniform:bits=8\n",
 	.positional = "NAME",
 	.positional_max = 1,
 };
@@ -201,13 +213,17 @@ static enum gp_status add_memory(const struct settings *s, struct gp_model_view 
 				 struct gp_err *err)
 {
 	const int64_t most = s->window > 0 ? s->window : GP_WINDOW_FIRST;
-	const struct gp_memory_options o = {
+	struct gp_memory_options o = {
 		.optim = {.kind = (enum gp_optim_kind)s->optimizer,
 			  .momentum = s->optimizer == GP_OPTIM_SGD ? (float)s->momentum : 0.0f,
 			  .beta1 = 0.9,
 			  .beta2 = 0.999,
 			  .eps = 1e-8f},
-		.window = (int)(most < s->chunks ? most : s->chunks)};
+		.window = (int)(most < s->chunks ? most : s->chunks),
+		.session = {.recompute = s->recompute}};
+	GP_TRY(gp_compress_parse(s->compress, &o.session, err));
+	if (o.session.recompute && o.session.maps.stages > 0)
+		GP_FAIL(err, GP_USAGE, "--compress maps=... and --recompute exclude each other");
 	GP_TRY(gp_memory_view_find(view, &o, memory, err));
 	view->memory = memory;
 	return GP_OK;
@@ -265,6 +281,8 @@ static enum gp_status show_model(int argc, char **argv, struct gp_options_result
 		return GP_OK;
 	if (r->positionals != 1)
 		GP_FAIL(err, GP_USAGE, "show needs the name of a model; `" PROGRAM " list` tells which there are");
+	if (!s.memory && (s.compress || s.recompute))
+		GP_FAIL(err, GP_USAGE, "--compress and --recompute are for --memory");
 	if (s.input && !gp_shape_parse_chw(s.input, &model.input))
 		GP_FAIL(err, GP_USAGE, "--input '%.40s' is not CxHxW, such as 3x224x224", s.input);
 	GP_TRY(gp_model_build(r->positional[0], &model, &g, err));

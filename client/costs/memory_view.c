@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "client/job/compress.h"
 #include "common/base/mem.h"
 #include "common/base/threads.h"
 #include "kernels/device_registry.h"
@@ -17,29 +16,39 @@ static const char *const part_keys[GP_VIEW_PARTS] = {"head", "body", "tail", "lo
 
 /* --- figures ------------------------------------------------------------------------------------------------------ */
 
-static struct gp_plan_spec spec_of(const struct gp_memory_view *m, const struct gp_graph *g, int slots)
+static struct gp_plan_spec spec_of(const struct gp_memory_view *m, const struct gp_graph *g, int slots,
+				   const struct gp_session_spec *session)
 {
-	return (struct gp_plan_spec){.graph = g,
-				     .batch = (int)m->view->chunk_samples,
-				     .slots = slots,
-				     .train = true,
-				     .undo = slots > 1,
-				     .optim = m->options.optim};
+	struct gp_plan_spec spec = {.graph = g,
+				    .batch = (int)m->view->chunk_samples,
+				    .slots = slots,
+				    .train = true,
+				    .undo = slots > 1,
+				    .optim = m->options.optim,
+				    .maps = gp_session_maps(session),
+				    .recompute = session->recompute};
+	gp_session_coded(session, &spec);
+	return spec;
 }
 
-static struct gp_plan_spec spec_of_part(const struct gp_memory_view *m, enum gp_view_part part)
+static struct gp_plan_spec spec_of_part(const struct gp_memory_view *m, enum gp_view_part part,
+					const struct gp_session_spec *session)
 {
 	const struct gp_graph_parts *p = &m->view->cross->parts;
 	const struct gp_graph *const graph[GP_VIEW_PARTS] = {p->head, p->body, p->tail, m->view->graph};
-	struct gp_plan_spec spec = spec_of(m, graph[part], part == GP_MEMORY_WHOLE ? 1 : m->options.window);
+	struct gp_plan_spec spec = spec_of(m, graph[part], part == GP_MEMORY_WHOLE ? 1 : m->options.window, session);
 	spec.grad_inputs = part == GP_VIEW_BODY ? p->body_gradient : part == GP_VIEW_TAIL ? p->tail_gradient : 0;
+	if (part == GP_MEMORY_WHOLE) { /* a local training divides maps where a split one would cut */
+		spec.cuts[0] = spec.graph->block[m->view->cut.head].first_node;
+		spec.cuts[1] = spec.graph->block[m->view->cut.tail].first_node;
+	}
 	return spec;
 }
 
 static enum gp_status find_parts(struct gp_device *dev, struct gp_memory_view *m, struct gp_err *err)
 {
 	for (int part = 0; part < GP_VIEW_PARTS; part++) {
-		const struct gp_plan_spec spec = spec_of_part(m, (enum gp_view_part)part);
+		const struct gp_plan_spec spec = spec_of_part(m, (enum gp_view_part)part, &m->options.session);
 		GP_TRY(dev->ops->plan_estimate(dev, &spec, &m->part[part], err));
 		m->maps[part] = m->part[part].activations / (uint64_t)spec.slots;
 	}
@@ -48,12 +57,13 @@ static enum gp_status find_parts(struct gp_device *dev, struct gp_memory_view *m
 
 static enum gp_status find_blocks(struct gp_device *dev, struct gp_memory_view *m, struct gp_err *err)
 {
-	struct gp_plan_spec spec = spec_of_part(m, GP_MEMORY_WHOLE);
+	struct gp_plan_spec spec = spec_of_part(m, GP_MEMORY_WHOLE, &m->options.session);
 	void *maps;
 	GP_TRY(gp_alloc_array(&maps, 2 * (size_t)spec.graph->blocks, sizeof(uint64_t), err));
 	m->block_maps = maps;
 	m->block_maps_recomputed = m->block_maps + spec.graph->blocks;
 	GP_TRY(dev->ops->plan_maps(dev, &spec, m->block_maps, err));
+	spec.maps = NULL; /* either keeps them encoded or not at all */
 	spec.recompute = true;
 	return dev->ops->plan_maps(dev, &spec, m->block_maps_recomputed, err);
 }
@@ -71,17 +81,12 @@ static enum gp_status find_savings(struct gp_device *dev, struct gp_memory_view 
 							     "--compress state=smaq:main=6",
 							     "--compress maps=smaq:main=6,state=smaq:main=6"};
 	for (int i = 0; i < GP_MEMORY_SAVINGS; i++) {
-		struct gp_plan_spec spec = spec_of_part(m, GP_MEMORY_WHOLE);
 		struct gp_memory_saving *s = &m->saving[i];
-		struct gp_session_spec session = {.window = 1};
+		struct gp_session_spec session = {.window = 1, .recompute = strcmp(flags[i], "--recompute") == 0};
 		const size_t skip = sizeof compress - 1;
 		if (strncmp(flags[i], compress, skip) == 0)
 			GP_TRY(gp_compress_parse(flags[i] + skip, &session, err));
-		spec.maps = gp_session_maps(&session);
-		gp_session_coded(&session, &spec);
-		spec.cuts[0] = spec.graph->block[m->view->cut.head].first_node;
-		spec.cuts[1] = spec.graph->block[m->view->cut.tail].first_node;
-		spec.recompute = strcmp(flags[i], "--recompute") == 0;
+		const struct gp_plan_spec spec = spec_of_part(m, GP_MEMORY_WHOLE, &session);
 		s->flags = flags[i];
 		GP_TRY(dev->ops->plan_estimate(dev, &spec, &s->whole, err));
 		s->maps = s->whole.activations;
@@ -89,11 +94,20 @@ static enum gp_status find_savings(struct gp_device *dev, struct gp_memory_view 
 	return GP_OK;
 }
 
+static void name_flags(struct gp_memory_view *m)
+{
+	char text[GP_COMPRESS_TEXT];
+	const char *compress = gp_compress_text(&m->options.session, text);
+	snprintf(m->flags, sizeof m->flags, "%s%s%s%s", m->options.session.recompute ? "--recompute" : "",
+		 m->options.session.recompute && *compress ? " " : "", *compress ? "--compress " : "", compress);
+}
+
 enum gp_status gp_memory_view_find(const struct gp_model_view *v, const struct gp_memory_options *o,
 				   struct gp_memory_view *out, struct gp_err *err)
 {
 	struct gp_device *dev;
 	*out = (struct gp_memory_view){.view = v, .options = *o, .threads = gp_threads_count(0)};
+	name_flags(out);
 	GP_TRY(gp_optim_check(&o->optim, err));
 	GP_TRY(gp_device_open("cpu", out->threads, &dev, err));
 	enum gp_status status = find_parts(dev, out, err);
@@ -125,8 +139,9 @@ static const char *state_name(const struct gp_memory_view *m)
 
 static void print_parts(const struct gp_memory_view *m, FILE *to)
 {
-	fprintf(to, "\nmemory in MB, %s, chunks of %lld, %d in flight (--local: one), %d threads; state: %s\n",
-		"device cpu", (long long)m->view->chunk_samples, m->options.window, m->threads, state_name(m));
+	fprintf(to, "\nmemory in MB, %s, chunks of %lld, %d in flight (--local: one), %d threads; state: %s%s%s\n",
+		"device cpu", (long long)m->view->chunk_samples, m->options.window, m->threads, state_name(m),
+		m->flags[0] ? "; with " : "", m->flags);
 	fprintf(to, "%-14s %12s %10s %10s %16s %10s %10s %10s %10s\n", "part", "parameters", "gradients", "state",
 		"maps of a chunk", "all maps", "scratch", "in, out", "sum");
 	for (int i = 0; i < GP_VIEW_PARTS; i++) {
@@ -140,7 +155,8 @@ static void print_parts(const struct gp_memory_view *m, FILE *to)
 static void print_blocks(const struct gp_memory_view *m, FILE *to)
 {
 	const struct gp_graph *g = m->view->graph;
-	fprintf(to, "\n%4s  %-22s %18s %18s\n", "", "kept of a chunk, MB", "as it is", "--recompute");
+	fprintf(to, "\n%4s  %-22s %18s %18s\n", "", "kept of a chunk, MB", m->flags[0] ? "with these flags" : "as it is",
+		"--recompute");
 	for (int b = 0; b < g->blocks; b++)
 		fprintf(to, "%4d  %-22s %18.2f %18.2f\n", b, g->block[b].name, mb(m->block_maps[b]),
 			mb(m->block_maps_recomputed[b]));
@@ -208,7 +224,7 @@ static json_t *savings_json(const struct gp_memory_view *m)
 
 json_t *gp_memory_view_json(const struct gp_memory_view *m)
 {
-	return json_pack("{s:s, s:i, s:i, s:o, s:o, s:o}", "device", "cpu", "threads", m->threads, "window",
-			 m->options.window, "parts", parts_json(m), "blocks", blocks_json(m), "savings",
+	return json_pack("{s:s, s:i, s:i, s:s, s:o, s:o, s:o}", "device", "cpu", "threads", m->threads, "window",
+			 m->options.window, "flags", m->flags, "parts", parts_json(m), "blocks", blocks_json(m), "savings",
 			 savings_json(m));
 }

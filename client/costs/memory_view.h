@@ -14,10 +14,12 @@
 #include <jansson.h>
 
 #include "client/costs/model_view.h"
+#include "client/job/compress.h"
 
 struct gp_memory_options {
 	struct gp_optim optim;
-	int window; /* chunks in flight */
+	int window;                     /* chunks in flight */
+	struct gp_session_spec session; /* of it maps, coded, no_master and recompute: what --compress and --recompute say */
 };
 
 /* Head, body and tail as a split training has them; in place of their sum, the whole model as a local training has it. */
@@ -35,10 +37,12 @@ struct gp_memory_saving {
 struct gp_memory_view {
 	const struct gp_model_view *view;
 	struct gp_memory_options options;
+	char flags[GP_COMPRESS_TEXT + 32]; /* what the options' session says, as the command line has it; "": nothing */
 	int threads;
 	struct gp_plan_memory part[GP_VIEW_PARTS];
-	uint64_t maps[GP_VIEW_PARTS];                 /* of a chunk */
-	uint64_t *block_maps, *block_maps_recomputed; /* of a chunk of the whole model, by block */
+	uint64_t maps[GP_VIEW_PARTS]; /* of a chunk */
+	/* A chunk of the whole model, by block: with the options' flags, and with --recompute. */
+	uint64_t *block_maps, *block_maps_recomputed;
 	struct gp_memory_saving saving[GP_MEMORY_SAVINGS];
 };
 

@@ -106,4 +106,13 @@ grep -q -- "--recompute" "$work/show.txt" || fail "model show does not tell of -
 "$build/gpclient" model show mobilenetv2 --batch 64 --chunks 8 --memory --json >"$work/show.json" || fail "model show --memory --json"
 kept=$(json_get "$work/show.json" memory.savings.0.chunk_maps) less=$(json_get "$work/show.json" memory.savings.1.chunk_maps)
 [ $((less * 10)) -lt $((kept * 4)) ] || fail "with --recompute $less of $kept bytes are kept"
+"$build/gpclient" model show mobilenetv2 --batch 64 --chunks 8 --memory --json --compress maps=uniform:bits=8 >"$work/with.json" ||
+	fail "model show --memory --compress"
+equal "flags of the tables" "$(json_get "$work/with.json" memory.flags)" "--compress maps=uniform:bits=8"
+equal "kept of a chunk with these flags" "$(json_get "$work/with.json" memory.parts.local.chunk_maps)" \
+	"$(json_get "$work/show.json" memory.savings.3.chunk_maps)"
+less=$(json_get "$work/with.json" memory.parts.body.chunk_maps) kept=$(json_get "$work/show.json" memory.parts.body.chunk_maps)
+[ $((less * 3)) -lt "$kept" ] || fail "of the body's maps $less of $kept bytes are kept encoded"
+"$build/gpclient" model show mobilenetv2 --compress maps=bf16 2>"$work/refused.log"
+equal "status of --compress without --memory" $? 2
 finish
