@@ -4,7 +4,6 @@
  */
 #include "common/metrics/metric_text.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -72,10 +71,19 @@ static const char *replaced(const char *at, size_t bytes)
 	return bytes == 0 ? "?" : *at == '\n' ? "\\n" : *at == '"' ? "\\\"" : *at == '\\' ? "\\\\" : NULL;
 }
 
+static bool is_plain(char c)
+{
+	return c >= ' ' && c <= '~' && c != '"' && c != '\\';
+}
+
 static void put_value_of_label(struct gp_metric_text *t, const char *value)
 {
 	const char *from = value; /* of what is written as it is */
 	for (const char *at = value; *at;) {
+		if (is_plain(*at)) { /* nearly always, and thousands of labels are written several times a second */
+			at++;
+			continue;
+		}
 		const size_t bytes = gp_utf8_character(at);
 		const char *other = replaced(at, bytes);
 		at += bytes > 0 ? bytes : 1;
@@ -114,20 +122,34 @@ void gp_metric_sample(struct gp_metric_text *t, const struct gp_metric_label *la
 	put_text(t, text);
 }
 
+/* Writes at least so many digits, with zeros in front, so that the last one lies before `end`; returns the first. What
+ * snprintf does, in a tenth of its time. */
+static char *write_digits(uint64_t value, int least, char *end)
+{
+	char *at = end;
+	for (; value > 0 || least > 0; value /= 10, least--)
+		*--at = (char)('0' + value % 10);
+	return at;
+}
+
 void gp_metric_count(struct gp_metric_text *t, const struct gp_metric_label *label, int count, uint64_t value)
 {
-	char text[40];
-	snprintf(text, sizeof text, "%" PRIu64 "\n", value);
+	char text[24], *const end = text + sizeof text;
+	end[-1] = '\n';
+	const char *first = write_digits(value, 1, end - 1);
 	begin_sample(t, label, count);
-	put_text(t, text);
+	put(t, first, (size_t)(end - first));
 }
 
 void gp_metric_seconds(struct gp_metric_text *t, const struct gp_metric_label *label, int count, uint64_t ns)
 {
-	char text[40];
-	snprintf(text, sizeof text, "%" PRIu64 ".%09" PRIu64 "\n", ns / 1000000000, ns % 1000000000);
+	char text[40], *const end = text + sizeof text, *const fraction = end - 10;
+	end[-1] = '\n';
+	write_digits(ns % 1000000000, 9, end - 1);
+	fraction[-1] = '.';
+	const char *first = write_digits(ns / 1000000000, 1, fraction - 1);
 	begin_sample(t, label, count);
-	put_text(t, text);
+	put(t, first, (size_t)(end - first));
 }
 
 enum gp_status gp_metric_text_check(const struct gp_metric_text *t, struct gp_err *err)

@@ -31,13 +31,17 @@ static void families_and_samples_are_written_as_the_format_says(void **state)
 	gp_metric_sample(&t, label, 2, -INFINITY);
 	gp_metric_family(&t, "gp_seconds_total", GP_METRIC_COUNTER, "Time");
 	gp_metric_seconds(&t, NULL, 0, 12000000034);
+	gp_metric_seconds(&t, NULL, 0, UINT64_MAX);
+	gp_metric_seconds(&t, NULL, 0, 0);
+	gp_metric_count(&t, NULL, 0, 0);
 	char *text = finished(&t);
 	assert_string_equal(text, "# HELP gp_steps_total Steps\n# TYPE gp_steps_total counter\n"
 				  "gp_steps_total{name=\"edge\",seat=\"0\"} 18446744073709551615\n"
 				  "# HELP gp_rate Rates\n# TYPE gp_rate gauge\ngp_rate 0.25\n"
 				  "gp_rate{name=\"edge\"} NaN\ngp_rate{name=\"edge\",seat=\"0\"} -Inf\n"
 				  "# HELP gp_seconds_total Time\n# TYPE gp_seconds_total counter\n"
-				  "gp_seconds_total 12.000000034\n");
+				  "gp_seconds_total 12.000000034\ngp_seconds_total 18446744073.709551615\n"
+				  "gp_seconds_total 0.000000000\ngp_seconds_total 0\n");
 	gp_free(text);
 }
 
