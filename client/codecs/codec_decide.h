@@ -3,16 +3,20 @@
  * Which rung of its ladder each direction should use, from what was measured: numbers in, a decision with its reason
  * out. Nothing here measures, waits or sends (engine_split_codec.c).
  *
- * Both directions that go the same way share its wire. Of the pairs of rungs whose bytes are through in less time
- * than the step computes, the one with the least error is chosen; where none is, the one with the fewest bytes. A
- * rung whose error was over its limit in a survey is barred for a while, for twice as long each time that this
- * happens while it was in use. A direction with a budget uses the rung with the fewest bytes whose error is within
+ * Both directions that go the same way share its wire. A step takes
+ *
+ *     max(computing, wire / 0.8) + wire / chunks
+ *
+ * because a wire beside computing is not in use all the time, and because nothing hides what the first chunk takes to come, or
+ * the last one to go. Of the pairs of rungs with which this is at most 3 % more than with the fewest bytes, the one with the
+ * least error is chosen. A rung whose error was over its limit in a survey is barred for a while, for twice as long each time
+ * that this happens while it was in use. A direction with a budget uses the rung with the fewest bytes whose error is within
  * the budget.
  *
  * So that decisions do not swing with noise: rates are medians of the last three steps, computing times of the last
  * five; a rung with more error is taken at once where the step gets faster by GP_DECIDE_GAIN, one with less error
- * only where it hides with room to spare, in three steps one after the other, and some steps after the last change;
- * twice as many each time that such a change had to be taken back though the link was as it had been.
+ * only in three steps one after the other, and some steps after the last change; twice as many each time that such a
+ * change had to be taken back though the link was as it had been.
  *
  * Threads: one at a time; pure functions of their arguments. Test: tests/unit/test_codec_decide.c
  */
@@ -22,7 +26,7 @@
 #include "common/codec/codec_ladder.h"
 #include "common/wire/direction.h"
 
-#define GP_DECIDE_GAIN 0.12
+#define GP_DECIDE_GAIN 0.10
 
 /* What the newest survey found of one rung. */
 struct gp_decide_rung {
@@ -44,6 +48,7 @@ struct gp_decide_direction {
 struct gp_decide_step {
 	uint64_t steps;            /* done, this one included */
 	uint32_t every;            /* steps between two surveys */
+	int chunks;                /* of a step */
 	double up_rate, down_rate; /* bytes/s while the link was busy; 0: not measured */
 	double compute_s;          /* of the end that computed for longer; 0: not measured */
 	struct gp_decide_direction direction[GP_DIRECTIONS];

@@ -185,6 +185,7 @@ static void measure(struct split_engine *e, struct gp_decide_step *out)
 	take_own_surveys(e);
 	*out = (struct gp_decide_step){.steps = e->step + 1,
 				       .every = e->base.spec.session.survey_every,
+				       .chunks = e->base.spec.session.chunks,
 				       .up_rate = c->rate[0],
 				       .down_rate = c->rate[1],
 				       .compute_s =

@@ -11,7 +11,7 @@
 # training) as below; for what is asked of it, with flowers:
 #   TRAIN='--model mobilenetv2:pad=same,eps=1e-3 --data folder:FLOWERS,size=96,mean=0.5,std=0.5 --input 3x96x96 --init WEIGHTS
 #     --init-skip classifier.* --batch 32 --chunks 4 --cut 1:-1 --lr 0.004 --weight-decay 0' PHASE=61 SEEDS='1 2 3'
-# Busy machines change the figures: what computes longer hides more. No figures are on RESULTS.md yet.
+# Busy machines change the figures: what computes longer hides more. Figures: RESULTS.md
 
 set -u -o pipefail
 usage="usage: $0 BUILD-FOLDER RESULTS"
