@@ -124,11 +124,16 @@ static json_t *known(bool is, uint64_t n)
 	return is && n <= INT64_MAX ? json_integer((json_int_t)n) : json_null();
 }
 
+static json_t *positive(double x)
+{
+	return x > 0 ? gp_json_number(x) : json_null();
+}
+
 static json_t *way_json(const struct gp_way_figures *w)
 {
-	return json_pack("{s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "bytes_per_s", gp_json_number(w->bytes_per_s),
-			 "seconds", w->seconds, "byte_s", w->byte_s > 0 ? gp_json_number(w->byte_s) : json_null(),
-			 "tcp_bytes", known(w->kernel, w->bytes), "tcp_retransmitted_bytes",
+	return json_pack("{s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "bytes_per_s", gp_json_number(w->bytes_per_s),
+			 "seconds", w->seconds, "byte_s", positive(w->byte_s), "machine_byte_s",
+			 positive(w->machine_byte_s), "tcp_bytes", known(w->kernel, w->bytes), "tcp_retransmitted_bytes",
 			 known(w->kernel, w->retransmitted_bytes), "loss", gp_json_number(lost(w)), "loaded",
 			 trips_json(&w->loaded));
 }

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "client/measure/machine_time.h"
 #include "common/base/rng.h"
 
 #define WRAP_BYTES      (1u << 20)
@@ -178,6 +179,7 @@ static void measure_full(struct gp_measure *m, int way, double seconds, uint64_t
 			    .first = m->asked[way]};
 	f.size = least(FIRST_BYTES, f.size_most);
 	const uint64_t worked_ns = gp_thread_ns();
+	const double machine_s = gp_machine_busy_s(GP_MACHINE_TIME_FILE);
 	m->marks = 0;
 	m->done_bytes = 0;
 	for (int seen = 0;;) {
@@ -190,8 +192,11 @@ static void measure_full(struct gp_measure *m, int way, double seconds, uint64_t
 			break;
 	}
 	find_rate(m->mark, m->marks, f.begin_ns, &m->out->way[way]);
-	if (m->done_bytes > 0)
+	if (m->done_bytes > 0) {
+		const double busy_s = gp_machine_busy_s(GP_MACHINE_TIME_FILE) - machine_s; /* NaN where it is not known */
 		m->out->way[way].byte_s = (double)(gp_thread_ns() - worked_ns) * 1e-9 / (double)m->done_bytes;
+		m->out->way[way].machine_byte_s = fmax(busy_s, 0) / (double)m->done_bytes;
+	}
 }
 
 /* Seconds from the frame's beginning to its answer. NaN: it is over. */

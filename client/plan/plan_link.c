@@ -144,7 +144,17 @@ static struct gp_plan_way way_of(const struct gp_way_figures *w, const struct gp
 				    .queue_bytes = fmin(fmax(waits_s * w->bytes_per_s - own_bytes(w->bytes_per_s), 0), QUEUE_MOST)};
 }
 
-enum gp_status gp_plan_link_of(const struct gp_link_figures *f, struct gp_plan_link *out, struct gp_err *err)
+/* What moving a byte takes at an end, in the mean of both ways. The whole machine's time counts what both ends take; it is
+ * rounded to clock ticks, and not below what the thread that measured took by itself. */
+static double byte_s_of(const struct gp_link_figures *f, bool same_machine)
+{
+	const struct gp_way_figures *up = &f->way[GP_WAY_UP], *down = &f->way[GP_WAY_DOWN];
+	const double own = (up->byte_s + down->byte_s) / 2, both = (up->machine_byte_s + down->machine_byte_s) / 2;
+	return same_machine ? fmax(own, both / 2) : own;
+}
+
+enum gp_status gp_plan_link_of(const struct gp_link_figures *f, bool same_machine, struct gp_plan_link *out,
+			       struct gp_err *err)
 {
 	const bool known =
 		f->idle.count > 0 && f->way[GP_WAY_UP].bytes_per_s > 0 && f->way[GP_WAY_DOWN].bytes_per_s > 0;
@@ -153,7 +163,7 @@ enum gp_status gp_plan_link_of(const struct gp_link_figures *f, struct gp_plan_l
 			"the server ended the measurement before the link's rates were known; say them with "
 			"--link RATE,DELAY");
 	*out = (struct gp_plan_link){way_of(&f->way[GP_WAY_UP], &f->idle), way_of(&f->way[GP_WAY_DOWN], &f->idle),
-				     (f->way[GP_WAY_UP].byte_s + f->way[GP_WAY_DOWN].byte_s) / 2};
+				     byte_s_of(f, same_machine)};
 	return GP_OK;
 }
 

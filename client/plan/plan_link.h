@@ -28,10 +28,12 @@ struct gp_link_figures;
 /*
  * A link as it was measured (link_figures.h). What waits on a full way comes from how much longer round trips were
  * then, less what gpsplit itself keeps at the sender. What moving a byte takes is the mean of sending and receiving
- * here: where both ends are on one machine the sum is that of both. GP_PEER: the measurement was over before the rates
- * were known.
+ * here. Where both ends are on this machine (`same_machine`), each gets half of what its processors took in all: there
+ * the kernel moves bytes in interrupts, too, which no thread's time shows. GP_PEER: the measurement was over before the
+ * rates were known.
  */
-enum gp_status gp_plan_link_of(const struct gp_link_figures *f, struct gp_plan_link *out, struct gp_err *err);
+enum gp_status gp_plan_link_of(const struct gp_link_figures *f, bool same_machine, struct gp_plan_link *out,
+			       struct gp_err *err);
 
 /* GP_USAGE says what of the text cannot be. */
 enum gp_status gp_plan_link_parse(const char *text, struct gp_plan_link *out, struct gp_err *err);

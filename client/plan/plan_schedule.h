@@ -25,7 +25,8 @@
  * A queue on the way is tried empty, full and between, and the mean counts.
  *
  * Not modelled: TCP's slow start and lost packets, other sessions on the server, checkpoints, memory bandwidth that
- * tasks share, and what the kernel does for the link in the time of nobody (a qdisc that sends later, interrupts).
+ * tasks share, and, with an end on each machine, what the kernel does for the link in the time of nobody (a qdisc that
+ * sends later, interrupts): with both ends on one, `byte_s` has it (plan_link.h).
  *
  * Threads: any; pure. Test: tests/unit/test_plan_schedule.c
  */

@@ -110,7 +110,7 @@ enum gp_status gp_plan_site_measure_link(struct gp_plan_site *s, double seconds,
 	struct gp_link_figures f;
 	s->tell(s->arg, "the link", 0, 1);
 	GP_TRY(gp_link_measure(&spec, &f, err));
-	return gp_plan_link_of(&f, out, err);
+	return gp_plan_link_of(&f, s->study.world.same_machine, out, err);
 }
 
 static bool is_fast(const struct gp_plan_way *w)

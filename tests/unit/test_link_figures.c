@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Figures of a measured link (client/measure/link_figures.h): statistics of round trips,
- * and what was not measured is null in JSON.
+ * and what was not measured is null in JSON. And the machine's processor time
+ * (client/measure/machine_time.h).
  */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "client/measure/link_figures.h"
+#include "client/measure/machine_time.h"
 
 static void round_trips_have_a_median_and_a_jitter(void **state)
 {
@@ -44,6 +48,7 @@ static void what_was_not_measured_is_null(void **state)
 	assert_true(json_is_null(json_object_get(json_object_get(o, "up"), "bytes_per_s")));
 	assert_true(json_is_null(json_object_get(json_object_get(o, "down"), "tcp_bytes")));
 	assert_true(json_is_null(json_object_get(json_object_get(o, "up"), "byte_s")));
+	assert_true(json_is_null(json_object_get(json_object_get(o, "up"), "machine_byte_s")));
 	json_t *size = json_array_get(json_object_get(o, "sizes"), 0);
 	assert_true(json_is_null(json_object_get(size, "up_bytes_per_s")));
 	assert_true(json_real_value(json_object_get(size, "down_bytes_per_s")) == 5.0);
@@ -83,6 +88,28 @@ static void the_text_says_what_was_sent_again(void **state)
 	assert_non_null(strstr(text, "raise net.ipv4.tcp_wmem"));
 }
 
+static double busy_of(const char *text)
+{
+	char name[] = "/tmp/gp_machine_time_XXXXXX";
+	const int fd = mkstemp(name);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	const double seconds = gp_machine_busy_s(name);
+	unlink(name);
+	return seconds;
+}
+
+static void a_machine_is_busy_with_everything_but_idling_and_waiting(void **state)
+{
+	(void)state;
+	const double tick = 1.0 / (double)sysconf(_SC_CLK_TCK);
+	assert_true(fabs(busy_of("cpu  100 20 3 10000 5000 1 2 40 7 8\ncpu0 9 9\n") - 126 * tick) < 1e-9);
+	assert_true(isnan(busy_of("")) && isnan(busy_of("cpu 1 2 3 4\n")) && isnan(busy_of("intr 1 2 3 4 5 6 7\n")));
+	assert_true(isnan(gp_machine_busy_s("/nonexistent/stat")));
+	assert_true(gp_machine_busy_s(GP_MACHINE_TIME_FILE) > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -91,6 +118,7 @@ int main(void)
 		cmocka_unit_test(what_was_not_measured_is_null),
 		cmocka_unit_test(a_number_that_json_cannot_have_is_null),
 		cmocka_unit_test(the_text_says_what_was_sent_again),
+		cmocka_unit_test(a_machine_is_busy_with_everything_but_idling_and_waiting),
 	};
 	return cmocka_run_group_tests_name("link figures", tests, NULL, NULL);
 }

@@ -298,17 +298,25 @@ static void a_measured_link_has_its_queue(void **state)
 	struct gp_err err = {0};
 	f.way[GP_WAY_UP] = (struct gp_way_figures){.bytes_per_s = 1e7, .loaded = {.count = 3, .median = 1.02}};
 	f.way[GP_WAY_DOWN] = (struct gp_way_figures){.bytes_per_s = 2e7, .loaded = {.count = 3, .median = 0.021}};
-	assert_int_equal(gp_plan_link_of(&f, &l, &err), GP_OK);
+	assert_int_equal(gp_plan_link_of(&f, false, &l, &err), GP_OK);
 	assert_true(l.up.bytes_per_s == 1e7 && l.down.bytes_per_s == 2e7);
 	assert_true(l.up.delay_s == 0.01 && l.down.delay_s == 0.01);
 	assert_true(l.up.queue_bytes > 0.9e7 && l.up.queue_bytes < 1e7 && l.down.queue_bytes == 0);
 	assert_true(l.byte_s == 0);
 	f.way[GP_WAY_UP].byte_s = 1e-9;
 	f.way[GP_WAY_DOWN].byte_s = 3e-9;
-	assert_int_equal(gp_plan_link_of(&f, &l, &err), GP_OK);
+	assert_int_equal(gp_plan_link_of(&f, false, &l, &err), GP_OK);
+	assert_true(fabs(l.byte_s - 2e-9) < 1e-15);
+	assert_int_equal(gp_plan_link_of(&f, true, &l, &err), GP_OK);
+	assert_true(fabs(l.byte_s - 2e-9) < 1e-15); /* what the machine took is not known */
+	f.way[GP_WAY_UP].machine_byte_s = 8e-9;
+	f.way[GP_WAY_DOWN].machine_byte_s = 12e-9;
+	assert_int_equal(gp_plan_link_of(&f, true, &l, &err), GP_OK);
+	assert_true(fabs(l.byte_s - 5e-9) < 1e-15);
+	assert_int_equal(gp_plan_link_of(&f, false, &l, &err), GP_OK);
 	assert_true(fabs(l.byte_s - 2e-9) < 1e-15);
 	f.way[GP_WAY_DOWN].bytes_per_s = NAN;
-	assert_int_equal(gp_plan_link_of(&f, &l, &err), GP_PEER);
+	assert_int_equal(gp_plan_link_of(&f, false, &l, &err), GP_PEER);
 }
 
 static void links_that_mean_nothing_are_refused(void **state)
