@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,6 +62,13 @@ static bool parse_lease(const char *name, struct gp_lease_sight *out)
 static bool is_work(const char *name)
 {
 	return strncmp(name, WORK, strlen(WORK)) == 0;
+}
+
+/* Of a work folder; 0: another program has named it. */
+static uint64_t generation_of(const char *work)
+{
+	const char *digits = work + strlen(WORK);
+	return strspn(digits, "0123456789") == DIGITS ? strtoull(digits, NULL, 10) : 0;
 }
 
 struct count {
@@ -125,6 +133,13 @@ static enum gp_status make_work(const char *folder, uint64_t generation, const c
 	return mkdir(work, 0700) == 0 ? GP_OK : gp_fail_os(err, GP_IO, "make the folder", work);
 }
 
+/* Whoever is outrun may be renaming it into the run at this moment: it is not here any more, either. */
+static enum gp_status remove_entry(const char *path, struct gp_err *err)
+{
+	const enum gp_status status = gp_remove_folder(path, err);
+	return status != GP_OK && err->os_code == ENOENT ? GP_OK : status;
+}
+
 /* Checkpoints that were being written or removed, and then the folder. Whoever is still at it is outrun: it can put
  * something into the folder for as long as that is there, and it is removed again. */
 static enum gp_status remove_work(const char *work, struct gp_err *err)
@@ -138,7 +153,7 @@ static enum gp_status remove_work(const char *work, struct gp_err *err)
 		for (const struct dirent *e; status == GP_OK && (e = readdir(d));)
 			if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
 			    snprintf(path, sizeof path, "%s/%s", work, e->d_name) < (int)sizeof path)
-				status = gp_remove_folder(path, err);
+				status = remove_entry(path, err);
 		closedir(d);
 		GP_TRY(status);
 		if (rmdir(work) == 0 || errno == ENOENT)
@@ -148,7 +163,8 @@ static enum gp_status remove_work(const char *work, struct gp_err *err)
 	}
 }
 
-static enum gp_status remove_works(const char *folder, struct gp_err *err)
+/* Those of generations up to `most`: a later one belongs to a server that has taken the run since. */
+static enum gp_status remove_works(const char *folder, uint64_t most, struct gp_err *err)
 {
 	char path[PATH_MAX];
 	enum gp_status status = GP_OK;
@@ -156,7 +172,8 @@ static enum gp_status remove_works(const char *folder, struct gp_err *err)
 	if (!d)
 		return gp_fail_os(err, GP_IO, "open", folder);
 	for (const struct dirent *e; status == GP_OK && (e = readdir(d));)
-		if (is_work(e->d_name) && snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < (int)sizeof path)
+		if (is_work(e->d_name) && generation_of(e->d_name) <= most &&
+		    snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < (int)sizeof path)
 			status = remove_work(path, err);
 	closedir(d);
 	return status;
@@ -222,20 +239,38 @@ static enum gp_status rename_lease(const char *folder, const struct gp_lease_sig
 	return gp_run_lease_check(folder, generation, owner, err); /* over NFS, as above */
 }
 
-enum gp_status gp_run_lease_take(const char *folder, const struct gp_lease_sight *seen, const char *owner,
-				 struct gp_err *err)
+/* Whoever takes the run from this server renames the lease before it removes work folders: so either it removes this one, too,
+ * or the look at the lease, which comes after the making, finds it gone. */
+static enum gp_status make_own_work(const char *folder, uint64_t generation, const char *owner, struct gp_err *err)
+{
+	char work[PATH_MAX];
+	GP_TRY(make_work(folder, generation, owner, err));
+	const enum gp_status status = gp_run_lease_check(folder, generation, owner, err);
+	if (status == GP_CANCELED && name_path(folder, WORK, generation, owner, work, &(struct gp_err){0}) == GP_OK)
+		rmdir(work);
+	return status;
+}
+
+enum gp_status gp_run_lease_settle(const char *folder, uint64_t generation, const char *owner, struct gp_err *err)
 {
 	struct gp_err ignored;
-	const uint64_t generation = seen->generation + 1;
-	GP_TRY(rename_lease(folder, seen, generation, owner, err));
-	enum gp_status status = remove_works(folder, err);
+	enum gp_status status = remove_works(folder, generation - 1, err);
+	if (status == GP_OK)
+		status = gp_run_lease_check(folder, generation, owner, err);
 	if (status == GP_OK)
 		status = gp_checkpoint_clean(folder, err); /* what an older version has left half written */
 	if (status == GP_OK)
-		status = make_work(folder, generation, owner, err);
+		status = make_own_work(folder, generation, owner, err);
 	if (status != GP_OK)
 		gp_run_lease_give(folder, generation, owner, &ignored);
 	return status;
+}
+
+enum gp_status gp_run_lease_take(const char *folder, const struct gp_lease_sight *seen, const char *owner,
+				 struct gp_err *err)
+{
+	GP_TRY(rename_lease(folder, seen, seen->generation + 1, owner, err));
+	return gp_run_lease_settle(folder, seen->generation + 1, owner, err);
 }
 
 enum gp_status gp_run_lease_work(const char *folder, uint64_t generation, const char *owner, char out[PATH_MAX],

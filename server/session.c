@@ -269,14 +269,14 @@ static enum gp_status check_room(struct gp_server *srv, const struct gp_client_t
 	return GP_OK;
 }
 
-/* The state of a session that was sent away is being written: a new one would take the lease of the run from it, and find
- * an older step. The client comes again, here or elsewhere. */
-static enum gp_status check_moved(const struct gp_server *srv, struct gp_span run_id, const char *who,
+/* The state of a session that was sent away, or is handed over, is being written: a new one would take the lease of the run
+ * from it, and find an older step. The client comes again, here or elsewhere. */
+static enum gp_status check_leaving(const struct gp_server *srv, struct gp_span run_id, const char *who,
 				  struct gp_err *err)
 {
 	for (const struct gp_server_session *s = srv->sessions; s && run_id.len > 0; s = s->next)
-		if (s->moved && is_of_run(s, run_id, who))
-			GP_FAIL(err, GP_BUSY, "the run was sent to another server, and its state is being written");
+		if ((s->moved || (s->handed_over && s->ending)) && is_of_run(s, run_id, who))
+			GP_FAIL(err, GP_BUSY, "the run goes to another server, and its state is being written");
 	return GP_OK;
 }
 
@@ -284,7 +284,7 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
 				     const char *who, const struct gp_client_tag *client,
 				     struct gp_server_session **out, struct gp_err *err)
 {
-	GP_TRY(check_moved(srv, run_id, who, err));
+	GP_TRY(check_leaving(srv, run_id, who, err));
 	if (run_id.len > 0)
 		supersede(srv, run_id, who);
 	GP_TRY(check_quota(srv, who, err));

@@ -512,6 +512,8 @@ static enum gp_status remove_one(struct gp_state_dir *d, const uint8_t run[GP_RU
 	GP_TRY(use_unnamed(d, run, err));
 	enum gp_status status = gp_state_lock_run(d, run, &hold, err);
 	if (status == GP_OK)
+		status = gp_state_check_hold(d, &hold, err);
+	if (status == GP_OK)
 		status = gp_checkpoint_remove_via(hold.folder.text, hold.work.text, step, err);
 	gp_state_measure_again(d, run);
 	gp_state_dir_release(d, run);
@@ -563,8 +565,10 @@ struct writing {
  * it now. */
 static enum gp_status hold_run(struct writing *w, struct gp_err *err)
 {
-	return w->lease > 0 ? gp_state_find_hold(w->d, w->m.run_id, w->lease, &w->hold, err)
-			    : gp_state_lock_late(w->d, w->m.run_id, &w->hold, err);
+	if (w->lease > 0)
+		return gp_state_find_hold(w->d, w->m.run_id, w->lease, &w->hold, err);
+	GP_TRY(gp_state_lock_late(w->d, w->m.run_id, &w->hold, err));
+	return gp_state_check_hold(w->d, &w->hold, err);
 }
 
 static enum gp_status write_once(struct writing *w, struct gp_err *err)

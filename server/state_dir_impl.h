@@ -39,6 +39,8 @@ struct gp_stored_run {
 	bool seen;
 	uint64_t seen_generation;
 	char seen_owner[GP_OWNER_TEXT];
+	bool unknown;    /* not even that could be read, so that it may not be locked later */
+	bool of_session; /* the newest session of the run has the lease; one without must not write under it */
 	uint64_t wants, want_nonce; /* others that would like to have it: state_dir.h */
 	uint64_t changed_ns, pass;  /* state_refresh.c */
 };

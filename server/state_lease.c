@@ -120,7 +120,7 @@ static void note_hold(struct gp_state_dir *d, const struct gp_state_hold *hold)
 	r->epoch = hold->epoch;
 	r->generation = hold->generation;
 	memcpy(r->holder, hold->holder, sizeof r->holder);
-	r->seen = r->elsewhere = false;
+	r->seen = r->unknown = r->elsewhere = r->of_session = false;
 	r->wants = 0;
 	pthread_mutex_unlock(&d->mutex);
 }
@@ -187,12 +187,26 @@ static void note_own_loss(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYT
 	pthread_mutex_unlock(&d->mutex);
 }
 
+/* What is held may be held for another session of this server, which has gone further. */
+static enum gp_status lock_late(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_state_hold *out,
+				struct gp_err *err)
+{
+	const struct gp_stored_run before = copy_run(d, id);
+	struct gp_err ignored;
+	if (before.unknown)
+		GP_FAIL(err, GP_CANCELED, "nobody knows whether another server has had the run since this session began");
+	GP_TRY(fill_hold(d, &before, out, err));
+	if (before.epoch > 0 && before.of_session && gp_state_check_hold(d, out, &ignored) == GP_OK)
+		GP_FAIL(err, GP_CANCELED, "another session of this server has the run");
+	note_own_loss(d, id);
+	return gp_state_lock_going(d, id, out, err);
+}
+
 enum gp_status gp_state_lock_late(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_state_hold *out,
 				  struct gp_err *err)
 {
 	gp_require(gp_state_claim_run(d, id));
-	note_own_loss(d, id);
-	const enum gp_status status = gp_state_lock_going(d, id, out, err);
+	const enum gp_status status = lock_late(d, id, out, err);
 	gp_state_unclaim_run(d, id);
 	return status;
 }
@@ -252,12 +266,14 @@ static void note_seen(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES]
 	struct gp_state_path folder;
 	struct gp_lease_sight sight;
 	struct gp_err ignored;
-	if (gp_state_run_path(d, run, &folder, &ignored) != GP_OK ||
-	    gp_run_lease_look(folder.text, &sight, &ignored) != GP_OK)
-		return;
+	const bool found = gp_state_run_path(d, run, &folder, &ignored) == GP_OK &&
+			   gp_run_lease_look(folder.text, &sight, &ignored) == GP_OK;
 	pthread_mutex_lock(&d->mutex);
 	struct gp_stored_run *r = gp_state_find_run(d, run);
-	r->seen = true;
+	r->seen = found;
+	r->unknown = !found;
+	if (!found)
+		sight = (struct gp_lease_sight){.there = false};
 	r->seen_generation = sight.generation;
 	memcpy(r->seen_owner, sight.owner, sizeof r->seen_owner);
 	pthread_mutex_unlock(&d->mutex);
@@ -287,7 +303,7 @@ static enum gp_status lock_anew(struct gp_state_dir *d, const uint8_t run[GP_RUN
 {
 	pthread_mutex_lock(&d->mutex);
 	struct gp_stored_run *r = gp_state_find_run(d, run);
-	r->seen = false;
+	r->seen = r->unknown = false;
 	const bool another = r->uses > 1;
 	pthread_mutex_unlock(&d->mutex);
 	GP_TRY(gp_state_lock_going(d, run, hold, err));
@@ -308,6 +324,9 @@ enum gp_status gp_state_dir_hold(struct gp_state_dir *d, const uint8_t run[GP_RU
 	char hex[GP_RUN_ID_HEX];
 	gp_require(gp_state_claim_run(d, run));
 	const enum gp_status status = lock_anew(d, run, &hold, err);
+	pthread_mutex_lock(&d->mutex);
+	gp_state_find_run(d, run)->of_session = status == GP_OK;
+	pthread_mutex_unlock(&d->mutex);
 	gp_state_unclaim_run(d, run);
 	if (status == GP_OK) {
 		*lease = hold.generation;

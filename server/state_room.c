@@ -121,6 +121,8 @@ static bool remove_run(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES]
 	struct gp_state_hold hold;
 	struct gp_err err;
 	enum gp_status status = gp_state_lock_going(d, id, &hold, &err);
+	if (status == GP_OK)
+		status = gp_state_check_hold(d, &hold, &err);
 	const bool elsewhere = status == GP_BUSY || status == GP_CANCELED;
 	if (status == GP_OK)
 		status = remove_checkpoints(&hold, &err);

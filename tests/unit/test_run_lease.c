@@ -123,6 +123,45 @@ static void of_two_that_saw_the_same_one_gets_the_run(void **state)
 	expect_holder(bert, 2);
 }
 
+/* As a process that is stopped, or cut off from the folder, and comes back when it has long been taken for dead. */
+static void who_stood_still_while_taking_a_run_leaves_the_next_ones_work(void **state)
+{
+	(void)state;
+	char from[256], to[256], theirs[PATH_MAX], late[PATH_MAX];
+	OK(gp_run_lease_make(run, prepared, anna, &err));
+	OK(write_step(anna, 1, 10));
+	snprintf(from, sizeof from, "%s/lease-000000000001-%s", run, anna);
+	snprintf(to, sizeof to, "%s/lease-000000000002-%s", run, bert);
+	assert_int_equal(rename(from, to), 0); /* bert's first half */
+	const struct gp_lease_sight seen = look();
+	OK(gp_run_lease_take(run, &seen, carl, &err));
+	OK(write_step(carl, 3, 20));
+	assert_int_equal(gp_run_lease_settle(run, 2, bert, &err), GP_CANCELED);
+	OK(gp_run_lease_work(run, 3, carl, theirs, &err));
+	OK(gp_run_lease_work(run, 2, bert, late, &err));
+	assert_int_equal(access(theirs, F_OK), 0);
+	assert_int_not_equal(access(late, F_OK), 0);
+	OK(write_step(carl, 3, 30));
+	expect_holder(carl, 3);
+	OK(gp_run_lease_give(run, 3, carl, &err));
+}
+
+/* The other half of the same: it had removed what was before it, and is late with a folder of its own. */
+static void a_work_folder_made_too_late_goes_again(void **state)
+{
+	(void)state;
+	char work[PATH_MAX];
+	OK(gp_run_lease_make(run, prepared, anna, &err));
+	const struct gp_lease_sight seen = look();
+	OK(gp_run_lease_take(run, &seen, bert, &err));
+	const struct gp_lease_sight next = look();
+	OK(gp_run_lease_take(run, &next, carl, &err));
+	OK(gp_run_lease_work(run, 2, bert, work, &err));
+	assert_int_equal(gp_run_lease_settle(run, 2, bert, &err), GP_CANCELED);
+	assert_int_not_equal(access(work, F_OK), 0);
+	OK(gp_run_lease_check(run, 3, carl, &err));
+}
+
 static void who_has_lost_a_run_changes_nothing_of_it(void **state)
 {
 	(void)state;
@@ -283,6 +322,8 @@ int main(void)
 		TEST(a_run_is_made_by_one_of_two),
 		TEST(an_empty_folder_is_as_good_as_none),
 		TEST(of_two_that_saw_the_same_one_gets_the_run),
+		TEST(who_stood_still_while_taking_a_run_leaves_the_next_ones_work),
+		TEST(a_work_folder_made_too_late_goes_again),
 		TEST(who_has_lost_a_run_changes_nothing_of_it),
 		TEST(what_was_half_written_is_gone_before_the_taker_looks),
 		TEST(a_takeover_that_was_cut_short_is_made_good_by_the_next),

@@ -3,6 +3,8 @@
  * One --state-dir of several servers (server/state_dir.h), each with a clock of its own that the test sets: a run is
  * written by one of them at a time, whatever becomes of the others.
  */
+#include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -391,6 +393,54 @@ static void a_run_that_could_not_be_locked_is_locked_later_if_nobody_had_it(void
 	gp_state_dir_close(b.d);
 }
 
+/* Of one server: a session that could not lock its run, and the next one of the run, which could. */
+static void a_session_without_a_lease_does_not_write_under_the_next_ones(void **state)
+{
+	(void)state;
+#ifndef GP_FAULTS
+	skip();
+#endif
+	struct server a;
+	uint64_t first = 0, second;
+	start(&a, 100);
+	OK(gp_state_dir_use(a.d, run_a, "", &err));
+	gp_fault_arm(GP_FAULT_FSYNC, 1);
+	assert_int_equal(gp_state_dir_hold(a.d, run_a, &first, &err), GP_IO);
+	OK(begin(&a, run_a, &second));
+	OK(write_leased(&a, run_a, second, 20));
+	assert_int_equal(write_leased(&a, run_a, first, 10), GP_CANCELED);
+	assert_int_equal(newest(&a, run_a), 20);
+	OK(write_leased(&a, run_a, second, 30));
+	gp_state_dir_close(a.d);
+}
+
+/* Where a run could not even be looked at, nobody can say later whether another server has had it. */
+static void a_run_that_could_not_be_looked_at_is_not_locked_later(void **state)
+{
+	(void)state;
+	struct server a, b;
+	uint64_t lease_a = 0, lease_b;
+	char hex[GP_RUN_ID_HEX], path[PATH_MAX];
+	start(&a, 100);
+	start(&b, 7);
+	gp_run_id_text(run_a, hex);
+	snprintf(path, sizeof path, "%s/%s", root, hex);
+	const int fd = open(path, O_CREAT | O_WRONLY, 0600); /* in the place of the run's folder */
+	assert_true(fd >= 0);
+	close(fd);
+	OK(gp_state_dir_use(a.d, run_a, "", &err));
+	assert_int_equal(gp_state_dir_hold(a.d, run_a, &lease_a, &err), GP_IO);
+	assert_int_equal(unlink(path), 0);
+	OK(begin(&b, run_a, &lease_b));
+	OK(write_leased(&b, run_a, lease_b, 20));
+	gp_state_dir_release(b.d, run_a);
+	live(&b, 2);
+	assert_int_equal(write_leased(&a, run_a, lease_a, 10), GP_CANCELED);
+	assert_int_equal(newest(&b, run_a), 20);
+	gp_state_dir_close(a.d);
+	gp_state_dir_close(b.d);
+}
+
 /* What the other one has given back has the generation that was seen, and another owner. */
 static void a_run_that_was_seen_in_other_hands_is_not_locked_later(void **state)
 {
@@ -484,6 +534,8 @@ int main(void)
 		TEST(what_a_dead_server_has_left_is_cleaned),
 		TEST(a_damaged_run_is_refused_and_the_others_are_served),
 		TEST(a_run_that_could_not_be_locked_is_locked_later_if_nobody_had_it),
+		TEST(a_session_without_a_lease_does_not_write_under_the_next_ones),
+		TEST(a_run_that_could_not_be_looked_at_is_not_locked_later),
 		TEST(a_run_that_was_seen_in_other_hands_is_not_locked_later),
 		TEST(a_run_that_was_locked_late_and_lost_is_not_locked_again),
 		TEST(thousands_of_runs_keep_no_call_waiting),
