@@ -15,6 +15,8 @@
 
 #define SRV_MESSAGE_BYTES 8192
 #define SRV_FIXED_BYTES   6 /* priority, weight, port, before the host */
+#define ANSWER_S          2 /* that the resolver waits for a name server at first */
+#define TRIES             2
 
 /* Reading. */
 
@@ -116,6 +118,8 @@ static void ask(uv_work_t *work)
 	l->failure = NO_RECOVERY;
 	if (res_ninit(&state) != 0)
 		return;
+	state.retrans = ANSWER_S; /* a thread of libuv's, which resolves other names, too, waits for it */
+	state.retry = TRIES;
 	l->len = res_nsearch(&state, l->question, ns_c_in, ns_t_srv, l->message, sizeof l->message);
 	l->failure = state.res_h_errno;
 	res_nclose(&state);
@@ -175,4 +179,5 @@ enum gp_status gp_srv_look_up(uv_loop_t *loop, const char *name,
 void gp_srv_cancel(struct gp_srv_lookup *l)
 {
 	l->done = NULL;
+	uv_cancel((uv_req_t *)&l->work); /* one that has not begun; the others end by themselves */
 }
