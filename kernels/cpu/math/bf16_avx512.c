@@ -8,11 +8,6 @@
 
 #include "kernels/loops/simd.h"
 
-bool gp_bf16_supported(void)
-{
-	return gp_isa() == GP_ISA_AVX512 && __builtin_cpu_supports("avx512bf16");
-}
-
 void gp_bf16_round(uint16_t *out, const float *in, int64_t n)
 {
 	int64_t i = 0;

@@ -4,16 +4,9 @@
  */
 #include "kernels/cpu/math/bf16.h"
 
-#include <asm/hwcap.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 #include "kernels/cpu/math/narrow_neon.h"
-
-bool gp_bf16_supported(void)
-{
-	return gp_isa() == GP_ISA_NEON && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
-}
 
 /* Up to eight. */
 GP_INLINE uint16x8_t round_first(const float *in, int64_t n)

@@ -8,9 +8,9 @@
  *
  * Arithmetic, the same for all instruction sets: an output is one chain of
  * fused multiply-adds over its taps in row-major order, from zero or a bias; taps
- * in the padding are left out. A weight gradient is one
- * such chain per row over the columns whose taps are all inside, added to what
- * is there, and then the border columns one by one.
+ * in the padding are left out. To a weight gradient each row adds the left border
+ * column, then, for the columns whose taps are all inside, one such chain for each
+ * tile of as many columns as a tile has, and then the right border column.
  *
  * Weights and their gradient are (9, lanes): tap by tap, channels padded with
  * zeros to whole cache lines.

@@ -15,7 +15,7 @@ static const struct gp_gemm_bf16_kernels *const kernels = &gp_gemm_bf16_avx512;
 #elif defined(__aarch64__)
 static const struct gp_gemm_bf16_kernels *const kernels = &gp_gemm_bf16_neon;
 #else
-static const struct gp_gemm_bf16_kernels *const kernels;
+static const struct gp_gemm_bf16_kernels *const kernels = NULL;
 #endif
 
 void gp_gemm_bf16_pair_columns(uint32_t *out, const float *in, int64_t rows, int64_t k)

@@ -123,7 +123,8 @@ GP_INLINE void keep_within_body(float *restrict first, float *restrict second, i
 }
 GP_CPU_CLONES(keep_within, (float *first, float *second, int64_t n, float most), (first, second, n, most))
 
-GP_INLINE void take_roots_body(float *restrict to, const float *restrict from, int64_t n)
+/* Both may be the same. */
+GP_INLINE void take_roots_body(float *to, const float *from, int64_t n)
 {
 #pragma omp simd
 	for (int64_t i = 0; i < n; i++)
