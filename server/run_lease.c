@@ -64,7 +64,7 @@ static bool is_work(const char *name)
 	return strncmp(name, WORK, strlen(WORK)) == 0;
 }
 
-/* Of a work folder; 0: another program has named it. */
+/* The generation in the name of a work folder; 0: another program has named it. */
 static uint64_t generation_of(const char *work)
 {
 	const char *digits = work + strlen(WORK);

@@ -272,7 +272,7 @@ static enum gp_status check_room(struct gp_server *srv, const struct gp_client_t
 /* The state of a session that was sent away, or is handed over, is being written: a new one would take the lease of the run
  * from it, and find an older step. The client comes again, here or elsewhere. */
 static enum gp_status check_leaving(const struct gp_server *srv, struct gp_span run_id, const char *who,
-				  struct gp_err *err)
+				    struct gp_err *err)
 {
 	for (const struct gp_server_session *s = srv->sessions; s && run_id.len > 0; s = s->next)
 		if ((s->moved || (s->handed_over && s->ending)) && is_of_run(s, run_id, who))

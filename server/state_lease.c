@@ -194,7 +194,8 @@ static enum gp_status lock_late(struct gp_state_dir *d, const uint8_t id[GP_RUN_
 	const struct gp_stored_run before = copy_run(d, id);
 	struct gp_err ignored;
 	if (before.unknown)
-		GP_FAIL(err, GP_CANCELED, "nobody knows whether another server has had the run since this session began");
+		GP_FAIL(err, GP_CANCELED,
+			"nobody knows whether another server has had the run since this session began");
 	GP_TRY(fill_hold(d, &before, out, err));
 	if (before.epoch > 0 && before.of_session && gp_state_check_hold(d, out, &ignored) == GP_OK)
 		GP_FAIL(err, GP_CANCELED, "another session of this server has the run");

@@ -133,9 +133,9 @@ static json_t *way_json(const struct gp_way_figures *w)
 {
 	return json_pack("{s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "bytes_per_s", gp_json_number(w->bytes_per_s),
 			 "seconds", w->seconds, "byte_s", positive(w->byte_s), "machine_byte_s",
-			 positive(w->machine_byte_s), "tcp_bytes", known(w->kernel, w->bytes), "tcp_retransmitted_bytes",
-			 known(w->kernel, w->retransmitted_bytes), "loss", gp_json_number(lost(w)), "loaded",
-			 trips_json(&w->loaded));
+			 positive(w->machine_byte_s), "tcp_bytes", known(w->kernel, w->bytes),
+			 "tcp_retransmitted_bytes", known(w->kernel, w->retransmitted_bytes), "loss",
+			 gp_json_number(lost(w)), "loaded", trips_json(&w->loaded));
 }
 
 json_t *gp_link_figures_json(const struct gp_link_figures *f)

@@ -34,9 +34,9 @@ struct gp_way_figures {
 	double bytes_per_s;                  /* of payload, without the way there and back */
 	uint64_t bytes, retransmitted_bytes; /* by the sender's kernel, of the whole measurement */
 	bool kernel;                         /* these two are known */
-	double byte_s; /* processor time for a byte of payload of the thread that measures, kernel included; 0: not measured */
+	double byte_s;         /* processor time that a byte of payload takes the thread here, kernel included; 0: not measured */
 	double machine_byte_s; /* the same of this whole machine, interrupts and other programs included; 0: not known */
-	double seconds; /* that the rate was measured for */
+	double seconds;        /* that the rate was measured for */
 	struct gp_trip_figures loaded; /* round trips while the way is full */
 };
 

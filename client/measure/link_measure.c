@@ -193,7 +193,8 @@ static void measure_full(struct gp_measure *m, int way, double seconds, uint64_t
 	}
 	find_rate(m->mark, m->marks, f.begin_ns, &m->out->way[way]);
 	if (m->done_bytes > 0) {
-		const double busy_s = gp_machine_busy_s(GP_MACHINE_TIME_FILE) - machine_s; /* NaN where it is not known */
+		/* NaN where it is not known. */
+		const double busy_s = gp_machine_busy_s(GP_MACHINE_TIME_FILE) - machine_s;
 		m->out->way[way].byte_s = (double)(gp_thread_ns() - worked_ns) * 1e-9 / (double)m->done_bytes;
 		m->out->way[way].machine_byte_s = fmax(busy_s, 0) / (double)m->done_bytes;
 	}

@@ -14,8 +14,8 @@ double gp_machine_busy_s(const char *file)
 {
 	unsigned long long user, nice, system, idle, iowait, irq, softirq;
 	FILE *f = fopen(file, "r");
-	const bool read = f && fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle, &iowait, &irq,
-				      &softirq) == 7;
+	const bool read = f && fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle,
+				      &iowait, &irq, &softirq) == 7;
 	const long per_second = sysconf(_SC_CLK_TCK);
 	if (f)
 		fclose(f);

@@ -393,7 +393,7 @@ static void a_run_that_could_not_be_locked_is_locked_later_if_nobody_had_it(void
 	gp_state_dir_close(b.d);
 }
 
-/* Of one server: a session that could not lock its run, and the next one of the run, which could. */
+/* One server has a session that could not lock its run, and the next one of the run, which could. */
 static void a_session_without_a_lease_does_not_write_under_the_next_ones(void **state)
 {
 	(void)state;
