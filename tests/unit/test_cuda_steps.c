@@ -12,10 +12,10 @@
 enum { BATCH = 4, CHUNKS = 2, SLOTS = 2, STEPS = 3, CLASSES = 10 };
 
 #define LOSS_LIMIT     1e-4 /* relative */
-#define CARD_LIMIT     1e-2 /* the same on a card: from the second step on, other ReLUs have been flipped */
+#define CARD_LIMIT     1e-2 /* the same from the second step on, where other ReLUs have been flipped, as on a card */
 #define GRADIENT_LIMIT 1e-3 /* relative L2 over all parameters together, of the first step */
-#define FLIPPED_LIMIT  5e-2 /* the same where rounding flips ReLUs, as it does for other data: a card sums otherwise */
-#define FIRST_CHUNK    4    /* of data that flips none here */
+#define FLIPPED_LIMIT  5e-2 /* the same where rounding flips ReLUs: that depends on data, processor and card */
+#define FIRST_CHUNK    4
 
 static struct gp_graph *build_model(const char *spec)
 {
@@ -92,7 +92,8 @@ static void train(const char *spec, enum gp_precision precision, double loss_lim
 		run_step(&p, step, loss);
 		print_message("  %s in %s, step %d: loss %.6f, on the CPU %.6f\n", spec, gp_precision_name(precision),
 			      (int)step, loss[CUDA], loss[CPU]);
-		assert_true(fabs(loss[CUDA] - loss[CPU]) <= loss_limit * fabs(loss[CPU]));
+		const bool exact = step == 0 && precision == GP_PRECISION_FP32; /* no gradient is in it yet */
+		assert_true(fabs(loss[CUDA] - loss[CPU]) <= (exact ? LOSS_LIMIT : loss_limit) * fabs(loss[CPU]));
 		if (step == 0)
 			compare_all_grads(&p, gradient_limit);
 		for (int d = 0; d < BOTH; d++)
@@ -112,10 +113,11 @@ static double gradient_limit(void)
 	return gp_rt_is_emulated() ? GRADIENT_LIMIT : FLIPPED_LIMIT;
 }
 
+/* Of its many ReLUs there are always some whose input is nearly 0, whatever computes. */
 static void mobilenetv2_trains_as_on_the_cpu(void **state)
 {
 	(void)state;
-	train("mobilenetv2:width=0.25,stem=cifar", GP_PRECISION_FP32, loss_limit(), gradient_limit());
+	train("mobilenetv2:width=0.25,stem=cifar", GP_PRECISION_FP32, CARD_LIMIT, FLIPPED_LIMIT);
 }
 
 static void resnet18_trains_as_on_the_cpu(void **state)
