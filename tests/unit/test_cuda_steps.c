@@ -113,7 +113,7 @@ static double gradient_limit(void)
 	return gp_rt_is_emulated() ? GRADIENT_LIMIT : FLIPPED_LIMIT;
 }
 
-/* Of its many ReLUs there are always some whose input is nearly 0, whatever computes. */
+/* Some of its many ReLUs always have an input that is nearly 0, whatever computes. */
 static void mobilenetv2_trains_as_on_the_cpu(void **state)
 {
 	(void)state;
