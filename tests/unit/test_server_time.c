@@ -164,7 +164,7 @@ static void a_pass_far_over_its_estimate_ends_its_session_alone(void **state)
 {
 	struct raw_peer c;
 	(void)state;
-	struct fixture *f = prepare(0.2, &endless);
+	struct fixture *f = prepare(5, &endless);
 	struct gp_graph *g = hours_graph();
 	server_thread_run(f->server);
 	begin_hours(&c, f, g);
@@ -191,7 +191,7 @@ static void a_parked_session_is_ended_for_its_pass_too(void **state)
 	struct gp_server_settings set = server_thread_settings();
 	struct raw_peer c;
 	(void)state;
-	set.task_time_s = 0.2;
+	set.task_time_s = 5;
 	set.resume_window_s = 100000;
 	set.max_sessions = 1;
 	struct fixture *f = prepare_with(&set, &endless);
