@@ -244,9 +244,10 @@ static enum gp_status rename_lease(const char *folder, const struct gp_lease_sig
 static enum gp_status make_own_work(const char *folder, uint64_t generation, const char *owner, struct gp_err *err)
 {
 	char work[PATH_MAX];
+	GP_TRY(name_path(folder, WORK, generation, owner, work, err));
 	GP_TRY(make_work(folder, generation, owner, err));
 	const enum gp_status status = gp_run_lease_check(folder, generation, owner, err);
-	if (status == GP_CANCELED && name_path(folder, WORK, generation, owner, work, &(struct gp_err){0}) == GP_OK)
+	if (status == GP_CANCELED)
 		rmdir(work);
 	return status;
 }

@@ -44,9 +44,9 @@ enum gp_status gp_run_lease_make(const char *folder, const char *prepared, const
 /* Takes the run as it was seen; generation `seen->generation + 1` is `owner`'s then. GP_CANCELED: another one was faster. */
 enum gp_status gp_run_lease_take(const char *folder, const struct gp_lease_sight *seen, const char *owner,
 				 struct gp_err *err);
-/* What follows the renaming in it: the work folders of earlier generations go, and the owner's is made. A server may stand
- * still before or within it for as long as it likes. GP_CANCELED: another server has taken the run meanwhile, and what is
- * its own is as it was. */
+/* The second half of gp_run_lease_take, behind the renaming: removes the work folders of earlier generations and makes the
+ * owner's. A server may stand still before or within it for as long as it likes. GP_CANCELED: another server has taken the
+ * run meanwhile; its work folder is as it was. */
 enum gp_status gp_run_lease_settle(const char *folder, uint64_t generation, const char *owner, struct gp_err *err);
 /* Whether the run still is the owner's. GP_CANCELED: it is not. */
 enum gp_status gp_run_lease_check(const char *folder, uint64_t generation, const char *owner, struct gp_err *err);

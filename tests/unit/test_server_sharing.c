@@ -3,6 +3,7 @@
  * Two real servers that share a folder of checkpoints (server/handover.h, PROTOCOL.md section 5.7): whose a run's client is
  * told to be, and what becomes of a session that its server loses, or hands over.
  */
+#include "tests/unit/gate.h"
 #include "tests/unit/server_rig.h"
 
 #include "server/state_dir.h"
@@ -10,6 +11,24 @@
 static char state_dir[64];
 static const uint8_t run_id[GP_RUN_ID_BYTES] = {0xab, 0xcd};
 static struct fixture second; /* the other server, with the body of the first one's fixture */
+
+enum held { WRITES = 1 };
+
+enum gp_status __real_gp_checkpoint_write_via(const char *dir, const char *work, const struct gp_manifest *m,
+					      const struct gp_st_item *items, int count, uint64_t *bytes,
+					      struct gp_err *err);
+enum gp_status __wrap_gp_checkpoint_write_via(const char *dir, const char *work, const struct gp_manifest *m,
+					      const struct gp_st_item *items, int count, uint64_t *bytes,
+					      struct gp_err *err);
+
+/* Writing a checkpoint is held by a gate (linked with --wrap). */
+enum gp_status __wrap_gp_checkpoint_write_via(const char *dir, const char *work, const struct gp_manifest *m,
+					      const struct gp_st_item *items, int count, uint64_t *bytes,
+					      struct gp_err *err)
+{
+	gate_pass(WRITES);
+	return __real_gp_checkpoint_write_via(dir, work, m, items, count, bytes, err);
+}
 
 static int setup_two(void **state)
 {
@@ -31,6 +50,7 @@ static int setup_two(void **state)
 static int teardown_two(void **state)
 {
 	char command[128];
+	gate_set(GATE_OPEN);
 	server_thread_stop(second.server);
 	teardown(state);
 	snprintf(command, sizeof command, "rm -rf '%s'", state_dir);
@@ -55,6 +75,15 @@ static Gpsplit__Control *say_hello(struct raw_peer *c, const struct fixture *f)
 	Gpsplit__Control *answer = get_control(c);
 	assert_non_null(answer);
 	return answer;
+}
+
+static void expect_busy(struct raw_peer *c, const struct fixture *f, const char *text)
+{
+	Gpsplit__Control *m = say_hello(c, f);
+	assert_true(m->body_case == GPSPLIT__CONTROL__BODY_ERROR && m->error->code == GP_BUSY);
+	assert_non_null(strstr(m->error->text, text));
+	gpsplit__control__free_unpacked(m, NULL);
+	client_close(c);
 }
 
 /* Until that server has the run; the checkpoint that it names. `busy` (optional): how often it had not. */
@@ -114,6 +143,22 @@ static void a_parked_session_is_written_and_handed_to_where_its_client_is(void *
 	client_close(&c);
 }
 
+/* Its link flaps: it has asked the other server, whose wish is being granted, and comes back before the state is written. */
+static void who_comes_back_during_the_handover_loses_no_step(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c, elsewhere, back;
+	open_and_step(&c, f);
+	gate_set(WRITES);
+	client_close(&c);
+	expect_busy(&elsewhere, &second, "has the run");
+	gate_until_somebody_waits();
+	expect_busy(&back, f, "the run goes to another server, and its state is being written");
+	gate_set(GATE_OPEN);
+	assert_int_equal(until_welcome_of_run(&elsewhere, &second, NULL), 1);
+	client_close(&elsewhere);
+}
+
 /* The first server's client is connected still, and somebody who knows the run asks the second one again and again. */
 static void a_connected_client_is_told_that_its_run_was_taken_over(void **state)
 {
@@ -137,10 +182,7 @@ static void one_wish_does_not_cost_a_connected_client_its_session(void **state)
 	struct raw_peer c, elsewhere;
 	const uint32_t act = (uint32_t)(2 * gp_shape_elements(gp_graph_input_shape(f->body)) * sizeof(float));
 	open_and_step(&c, f);
-	Gpsplit__Control *m = say_hello(&elsewhere, &second);
-	assert_true(m->body_case == GPSPLIT__CONTROL__BODY_ERROR && m->error->code == GP_BUSY);
-	gpsplit__control__free_unpacked(m, NULL);
-	client_close(&elsewhere);
+	expect_busy(&elsewhere, &second, "has the run");
 	const uint64_t begin_ns = gp_now_ns();
 	while (gp_state_dir_wants(f->server->server.state, run_id) == 0) {
 		assert_true(gp_now_ns() - begin_ns < 120000000000ull);
@@ -182,6 +224,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_parked_session_is_written_and_handed_to_where_its_client_is),
+		TEST(who_comes_back_during_the_handover_loses_no_step),
 		TEST(a_connected_client_is_told_that_its_run_was_taken_over),
 		TEST(one_wish_does_not_cost_a_connected_client_its_session),
 		TEST(a_server_that_has_lost_its_leases_ends_the_sessions_of_runs),
