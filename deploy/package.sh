@@ -116,7 +116,7 @@ stop_service() {
 # A training of both programs, with a checkpoint at both ends, which the service writes to its folder.
 train_with_service() { # FLAG...
 	inside gpclient train --no-progress --server "127.0.0.1:$(cat "$root/run/gpsplit/port")" --model cnn --batch 8 --threads 1 \
-		--data synthetic:shape=3x16x16,classes=4,samples=64 --checkpoint /root/run --checkpoint-every 4 --no-eval "$@" \
+		--data synthetic:shape=3x16x16,classes=4,samples=64 --checkpoint /tmp/training --checkpoint-every 4 --no-eval "$@" \
 		>"$root/run/client.log" 2>&1 || fail 1 "a training with the service: $(tail -3 "$root/run/client.log")"
 }
 
