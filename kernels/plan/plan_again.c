@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which nodes are computed a second time, and where their pieces lie then.
- * See plan_again.h. Tests: tests/unit/test_plan_walk.c, tests/unit/test_plan_parts.c
+ * See plan_again.h. Tests: tests/unit/test_plan_walk.c, tests/unit/test_plan_kept.c
  */
 #include "kernels/plan/plan_again.h"
 

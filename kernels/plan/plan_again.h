@@ -16,7 +16,7 @@
  * The results are the same to the last bit, because a forward is a pure function of what it reads, of the parameters, and
  * of the draw of its chunk; what is not (batch statistics) is kept by `keeps_saved`.
  *
- * Threads: one. Tests: tests/unit/test_plan_walk.c, tests/unit/test_plan_parts.c
+ * Threads: one. Tests: tests/unit/test_plan_walk.c, tests/unit/test_plan_kept.c
  */
 #ifndef GP_PLAN_AGAIN_H
 #define GP_PLAN_AGAIN_H

@@ -4,7 +4,7 @@
  * map (kernels/cpu/plan/cpu_plan.h, "Masks"): how many, where not, and that
  * gradients are those of a plan that keeps the map, bit for bit. Wherever a
  * model is cut, with maps that lie encoded, with blocks that are computed a
- * second time: test_plan_parts.c; graphs at random: test_plan_walk.c.
+ * second time: test_plan_kept.c; graphs at random: test_plan_walk.c.
  */
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * are those that a backward pass in double precision gives which reads the
  * decoded values in place of the exact ones, while everything that forward
  * computed (outputs, statistics of batch norm) is exact. What it saves. What is
- * the same wherever a model is cut: test_plan_parts.c; that nothing lies where
+ * the same wherever a model is cut: test_plan_kept.c; that nothing lies where
  * it is overwritten: test_plan_walk.c. On any device (test_device.h).
  */
 #include <math.h>
