@@ -93,10 +93,23 @@ static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
 	*buf = uv_buf_init((char *)c->room->bytes, READ_BUF_BYTES);
 }
 
+/* Has the kernel acknowledge what was read at once (TCP_QUICKACK, which holds until something is sent). By itself it may wait
+ * for 40 ms, so that the acknowledgement can go with data of ours. The sender's kernel counts that wait as time in which the
+ * link was busy, and whoever divides bytes by it (send_ahead.h, --codec auto) takes a fast link for a slow one. */
+static void acknowledge(struct gp_tcp_conn *c)
+{
+	const int on = 1;
+	uv_os_fd_t fd;
+	if (uv_fileno((uv_handle_t *)&c->tcp, &fd) == 0)
+		setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 {
 	struct gp_tcp_conn *c = stream->data;
 	if (nread > 0) {
+		if ((size_t)nread < buf->len) /* nothing else has come yet */
+			acknowledge(c);
 		c->base.bytes_read += (uint64_t)nread;
 		c->base.cbs.read(c->base.arg, (const uint8_t *)buf->base, (size_t)nread);
 	} else if (nread == UV_EOF) {
