@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "client/codecs/codec_auto.h"
 #include "client/codecs/codec_specs.h"
 #include "common/base/text.h"
 #include "common/base/value.h"
@@ -92,7 +93,7 @@ static enum gp_status add_codec(void *arg, const char *text, struct gp_err *err)
 	struct gp_bench_sweep *s = arg;
 	struct gp_codec_spec spec;
 	GP_TRY(check_room("--codecs", s->codecs, GP_BENCH_CODECS, err));
-	if (gp_codec_spec_parse(text, &spec, err) != GP_OK)
+	if (gp_codec_auto_refuse(text, err) != GP_OK || gp_codec_spec_parse(text, &spec, err) != GP_OK)
 		return gp_err_prefix(err, "--codecs: %s", text);
 	for (int i = 0; i < s->codecs; i++)
 		if (strcmp(s->codec[i], text) == 0)

@@ -171,6 +171,13 @@ enum gp_status gp_codec_auto_parse(const char *text, struct gp_codec_auto *out, 
 	return GP_OK;
 }
 
+enum gp_status gp_codec_auto_refuse(const char *text, struct gp_err *err)
+{
+	if (gp_codec_auto_is(text))
+		GP_FAIL(err, GP_USAGE, "auto chooses a codec while training; name the codec here");
+	return GP_OK;
+}
+
 int gp_codec_auto_scripted(const struct gp_codec_auto *a, uint64_t steps)
 {
 	int rung = a->scripted > 0 ? a->script[0].rung : a->first;

@@ -33,6 +33,8 @@ struct gp_codec_auto {
 bool gp_codec_auto_is(const char *text);
 /* Reads a text for which gp_codec_auto_is. GP_USAGE. */
 enum gp_status gp_codec_auto_parse(const char *text, struct gp_codec_auto *out, struct gp_err *err);
+/* For a command that does not train. GP_USAGE where `text` is `auto`. */
+enum gp_status gp_codec_auto_refuse(const char *text, struct gp_err *err);
 /* The rung that the script has behind so many steps. */
 int gp_codec_auto_scripted(const struct gp_codec_auto *a, uint64_t steps);
 

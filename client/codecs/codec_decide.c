@@ -222,8 +222,24 @@ static struct pair find_target(const struct gp_decider *s, const struct gp_decid
 
 /* --- the decision ------------------------------------------------------------------------------------------------- */
 
+#define IN_BUDGET "it has the fewest bytes within the budget"
+
+/* Of the directions of one way. */
+struct reasons {
+	char why[2][GP_DECIDE_REASON];
+};
+
+/* One reason for both, but a direction with a budget is chosen by its bytes alone. */
+static struct reasons reasons_of(const struct gp_decide_step *step, int way, const char *why)
+{
+	struct reasons r;
+	for (int i = 0; i < 2; i++)
+		snprintf(r.why[i], sizeof r.why[i], "%s", step->direction[ways[way][i]].budget > 0 ? IN_BUDGET : why);
+	return r;
+}
+
 static void take(struct gp_decider *s, const struct gp_decide_step *step, int way, const struct pair *p,
-		 const char *why, struct gp_decision *out)
+		 const struct reasons *r, struct gp_decision *out)
 {
 	for (int i = 0; i < 2; i++) {
 		const enum gp_direction d = ways[way][i];
@@ -231,30 +247,38 @@ static void take(struct gp_decider *s, const struct gp_decide_step *step, int wa
 			continue;
 		out->changes = true;
 		out->rung[d] = p->rung[i];
-		snprintf(out->reason[d], sizeof out->reason[d], "%s", why);
+		snprintf(out->reason[d], sizeof out->reason[d], "%s", r->why[i]);
 	}
 	s->changed[way] = step->steps;
 	s->calm[way] = 0;
+}
+
+static bool must_leave(const struct gp_decider *s, const struct gp_decide_step *step, enum gp_direction d)
+{
+	const struct gp_decide_direction *in = &step->direction[d];
+	return in->rungs > 0 && in->rung[in->now].known && !may_use(s, step, d, in->now);
 }
 
 /* Error first: whatever the link is like, a rung that must not be used is left. */
 static bool leave_barred(struct gp_decider *s, const struct gp_decide_step *step, int way, const struct pair *target,
 			 struct gp_decision *out)
 {
+	struct reasons r = reasons_of(step, way, "chosen anew together with the direction that goes the same way");
+	bool leaves = false;
 	for (int i = 0; i < 2; i++) {
 		const enum gp_direction d = ways[way][i];
 		const struct gp_decide_direction *in = &step->direction[d];
-		char why[GP_DECIDE_REASON];
-		if (in->rungs == 0 || may_use(s, step, d, in->now) || !in->rung[in->now].known)
+		if (!must_leave(s, step, d))
 			continue;
-		snprintf(why, sizeof why,
+		leaves = true;
+		snprintf(r.why[i], sizeof r.why[i],
 			 "its relative error is %.3g and its cosine %.4f; at most %.3g and at least %.4g are "
 			 "allowed",
 			 in->rung[in->now].error, in->rung[in->now].cosine, limit_of(in, d), least_cosine(in, d));
-		take(s, step, way, target, why, out);
-		return true;
 	}
-	return false;
+	if (leaves)
+		take(s, step, way, target, &r, out);
+	return leaves;
 }
 
 static bool same_as_calm(const struct gp_decider *s, int way, const struct pair *p)
@@ -312,7 +336,8 @@ static void decide_way(struct gp_decider *s, const struct gp_decide_step *step, 
 			 "%s at %.3g Mbit/s takes %.3g s a step, computing %.3g s; this way it takes %.3g s",
 			 way ? "what goes down" : "what goes up", rate * 8e-6, before, compute, wire);
 		note_taken_back(s, way, rate);
-		take(s, step, way, &target, why, out);
+		const struct reasons r = reasons_of(step, way, why);
+		take(s, step, way, &target, &r, out);
 		return;
 	}
 	const bool better = has_budget(step, way) ? target.bytes < now.bytes : target.loss < LESS_LOSS * now.loss;
@@ -322,15 +347,16 @@ static void decide_way(struct gp_decider *s, const struct gp_decide_step *step, 
 	}
 	if (!is_calm(s, step, way, &target))
 		return;
-	if (has_budget(step, way))
-		snprintf(why, sizeof why, "it has the fewest bytes within the budget");
-	else
+	snprintf(why, sizeof why, "the least lossy one, as long as nothing is known of the link");
+	if (measured)
 		snprintf(why, sizeof why,
-			 "%s at %.3g Mbit/s takes %.3g s a step with it, computing %.3g s: a step is at most 3 %% longer than "
-			 "with the fewest bytes",
+			 "%s at %.3g Mbit/s takes %.3g s a step with it, computing %.3g s: a step is at most 3 %% "
+			 "longer "
+			 "than with the fewest bytes",
 			 way ? "what goes down" : "what goes up", rate * 8e-6, wire, compute);
+	const struct reasons r = reasons_of(step, way, why);
 	s->rate_then[way] = rate;
-	take(s, step, way, &target, why, out);
+	take(s, step, way, &target, &r, out);
 }
 
 void gp_decide(struct gp_decider *s, const struct gp_decide_step *step, struct gp_decision *out)

@@ -14,6 +14,7 @@
 #include <uv.h>
 
 #include "client/link/link_relay.h"
+#include "common/base/clock.h"
 #include "common/net/conn.h"
 
 #define SELF      "/proc/self/exe"
@@ -31,6 +32,7 @@ struct running {
 	pid_t pid;
 	int status; /* of waitpid */
 	int looked; /* times since the row was asked to end */
+	uint64_t begin_ns;
 	bool over;
 };
 
@@ -68,6 +70,44 @@ static enum gp_status start(struct running *r, const char *server, struct gp_err
 	return GP_OK;
 }
 
+/* --- what it says --------------------------------------------------------------------------------------------------- */
+
+/* The last line of a file, without control characters; "" where there is none. */
+static void last_line(const char *path, char *text, size_t size)
+{
+	static char said[SAID_MOST + 1];
+	const int fd = open(path, O_RDONLY | O_CLOEXEC);
+	const off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
+	ssize_t n = fd >= 0 ? pread(fd, said, SAID_MOST, end > SAID_MOST ? end - SAID_MOST : 0) : 0;
+	if (fd >= 0)
+		close(fd);
+	while (n > 0 && (said[n - 1] == '\n' || said[n - 1] == '\r'))
+		n--;
+	said[n > 0 ? n : 0] = '\0';
+	const char *line = strrchr(said, '\n');
+	line = line ? line + 1 : said;
+	if (strncmp(line, "gpclient train: ", 16) == 0)
+		line += 16;
+	snprintf(text, size, "%.*s", (int)size - 1, line);
+	gp_hide_control_characters(text);
+}
+
+/* Its newest line, if that is a warning: "2026-11-28T07:00:00.000Z warn session: ..." without the time. */
+static const char *warning_in(const char *line)
+{
+	const char *level = strstr(line, " warn ");
+	return level ? level + 6 : "";
+}
+
+static void tell_that_it_runs(const struct running *r)
+{
+	char line[GP_ERR_TEXT];
+	if (!r->spec->wait)
+		return;
+	last_line(r->spec->said, line, sizeof line);
+	r->spec->wait(r->spec->arg, (double)(gp_now_ns() - r->begin_ns) * 1e-9, warning_in(line));
+}
+
 /* --- the loop ----------------------------------------------------------------------------------------------------- */
 
 static void finish(struct running *r)
@@ -99,6 +139,8 @@ static void on_look(uv_timer_t *timer)
 {
 	struct running *r = timer->data;
 	look_for_end(r);
+	if (!r->over)
+		tell_that_it_runs(r);
 	if (r->over || !*r->spec->stop)
 		return;
 	if (r->looked == 0)
@@ -145,26 +187,6 @@ static enum gp_status begin(struct running *r, struct gp_err *err)
 
 /* --- what it has come to ------------------------------------------------------------------------------------------ */
 
-/* The last line of a file, without control characters; "" where there is none. */
-static void last_line(const char *path, char *text, size_t size)
-{
-	static char said[SAID_MOST + 1];
-	const int fd = open(path, O_RDONLY | O_CLOEXEC);
-	const off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
-	ssize_t n = fd >= 0 ? pread(fd, said, SAID_MOST, end > SAID_MOST ? end - SAID_MOST : 0) : 0;
-	if (fd >= 0)
-		close(fd);
-	while (n > 0 && (said[n - 1] == '\n' || said[n - 1] == '\r'))
-		n--;
-	said[n > 0 ? n : 0] = '\0';
-	const char *line = strrchr(said, '\n');
-	line = line ? line + 1 : said;
-	if (strncmp(line, "gpclient train: ", 16) == 0)
-		line += 16;
-	snprintf(text, size, "%.*s", (int)size - 1, line);
-	gp_hide_control_characters(text);
-}
-
 static enum gp_status class_of(int exit_status)
 {
 	static const enum gp_status classes[] = {[2] = GP_USAGE, [3] = GP_INVALID, [4] = GP_PEER, [5] = GP_DEVICE};
@@ -189,7 +211,7 @@ static enum gp_status judge(const struct running *r, struct gp_err *err)
 
 enum gp_status gp_bench_child_run(const struct gp_bench_child *c, struct gp_err *err)
 {
-	struct running r = {.spec = c};
+	struct running r = {.spec = c, .begin_ns = gp_now_ns()};
 	uv_loop_init(&r.loop);
 	const enum gp_status status = begin(&r, err);
 	uv_run(&r.loop, UV_RUN_DEFAULT);

@@ -20,6 +20,9 @@ struct gp_bench_child {
 	const char **argv;                 /* "train" and its options, but for --server; the list ends with NULL */
 	const char *said;                  /* a file that gets all it prints */
 	const volatile sig_atomic_t *stop; /* a signal has come: the row is ended, too */
+	/* Called a few times a second while the row runs, with its newest warning (or ""). NULL: it is not wanted. */
+	void (*wait)(void *arg, double seconds, const char *warning);
+	void *arg;
 };
 
 #define GP_BENCH_ARGS 160 /* words of a command line, at most */

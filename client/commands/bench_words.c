@@ -82,7 +82,7 @@ static enum gp_status add_tls_name(struct gp_bench_words *w, const struct gp_job
 	uint16_t port;
 	if ((!s->tls && !s->ca) || s->name)
 		return GP_OK;
-	GP_TRY(gp_addr_parse(settings->server, host, &port, err));
+	GP_TRY(gp_addr_parse_remote(settings->server, host, &port, err));
 	return add_word(w, "tls-name", host, err);
 }
 

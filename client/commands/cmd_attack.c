@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "client/attack/attack.h"
+#include "client/codecs/codec_auto.h"
 #include "client/commands/commands.h"
 #include "client/commands/stop_signal.h"
 #include "client/commands/train_options.h"
@@ -235,7 +236,8 @@ static enum gp_status prepare(struct attacking *k, struct gp_err *err)
 	GP_TRY(gp_job_begin(&k->job, s, err));
 	GP_TRY(check_model(k, err));
 	GP_TRY(check_files(&k->set, err));
-	if (gp_codec_spec_parse(k->set.codec, &k->codec, err) != GP_OK)
+	if (gp_codec_auto_refuse(k->set.codec, err) != GP_OK ||
+	    gp_codec_spec_parse(k->set.codec, &k->codec, err) != GP_OK)
 		return gp_err_prefix(err, "--codec");
 	GP_TRY(open_data(k, err));
 	GP_TRY(gp_codec_spec_set_samples(&k->codec, gp_dataset_samples(k->data), err));

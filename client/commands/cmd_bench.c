@@ -32,6 +32,7 @@
 #define PROGRAM "gpclient bench"
 
 #define PLAIN_PROGRESS_S 5
+#define PLAIN_WAIT_S     30 /* from one line to the next about a row that runs, where standard error is no terminal */
 
 #define USUAL_CODECS "raw,fp16,uniform:bits=8,sortquant:bits=6,split=2"
 #define USUAL_CHUNKS "1,8"
@@ -174,10 +175,12 @@ struct bench {
 	struct gp_bench_results results;
 	struct gp_optim optim;
 	struct gp_progress progress;
-	struct gp_bench_words words; /* of every row's command line */
-	char folder[256];            /* of the rows' logs; "": there is none */
-	int ran;                     /* in this process */
-	int failed;                  /* rounds of rows, in this process */
+	struct gp_bench_words words;     /* of every row's command line */
+	char folder[256];                /* of the rows' logs; "": there is none */
+	int ran;                         /* in this process */
+	int failed;                      /* rounds of rows, in this process */
+	char row[2 * GP_BENCH_KEY_TEXT]; /* that runs: what the progress line calls it */
+	double told_s;                   /* seconds into that row at the last line about it */
 };
 
 /* --- options ------------------------------------------------------------------------------------------------------ */
@@ -241,7 +244,7 @@ static enum gp_status check_server(struct bench *b, struct gp_err *err)
 	uint16_t port;
 	if (!j->server)
 		GP_FAIL(err, GP_USAGE, "--server HOST:PORT is missing: the gpserverd to measure with");
-	if (gp_addr_parse(j->server, host, &port, err) != GP_OK)
+	if (gp_addr_parse_remote(j->server, host, &port, err) != GP_OK)
 		return gp_err_prefix(err, "--server");
 	if (j->security.token && !j->security.tls && !j->security.ca && !gp_addr_is_loopback(host) &&
 	    is_simulated(&b->sweep))
@@ -355,7 +358,19 @@ static void fill_words(const struct bench *b, const struct gp_bench_key *key, st
 	snprintf(w->said, sizeof w->said, "%s/said", b->folder);
 }
 
-static enum gp_status run_child(const struct bench *b, const struct gp_bench_link *link, const struct own_words *w,
+/* While a row runs: how long it has, and what its training has warned of, as that it waits for the server. */
+static void tell_wait(void *arg, double seconds, const char *warning)
+{
+	struct bench *b = arg;
+	char text[sizeof b->row + GP_ERR_TEXT];
+	if (!b->progress.in_place && seconds - b->told_s < PLAIN_WAIT_S)
+		return;
+	b->told_s = seconds;
+	snprintf(text, sizeof text, "%s, %.0f s%s%s", b->row, seconds, *warning ? "; " : "", warning);
+	gp_progress_update(&b->progress, gp_now_ns(), text);
+}
+
+static enum gp_status run_child(struct bench *b, const struct gp_bench_link *link, const struct own_words *w,
 				struct gp_err *err)
 {
 	const char *argv[GP_BENCH_ARGS] = {"train"};
@@ -364,7 +379,9 @@ static enum gp_status run_child(const struct bench *b, const struct gp_bench_lin
 					     .connect_timeout_s = b->set.job.connect_timeout_s,
 					     .argv = argv,
 					     .said = w->said,
-					     .stop = &gp_stop_signal};
+					     .stop = &gp_stop_signal,
+					     .wait = tell_wait,
+					     .arg = b};
 	int n = 1;
 	for (int i = 0; i < b->words.count; i++)
 		argv[n++] = b->words.word[i];
@@ -416,14 +433,17 @@ static enum gp_status run_row(struct bench *b, int row, int round, struct gp_err
 	return note_failure(b, &run, &why, err);
 }
 
+/* Every row is named, however soon after the one before it begins. */
 static void tell_row(struct bench *b, int round, int turn, const struct gp_bench_key *key)
 {
-	char text[GP_BENCH_KEY_TEXT + 64], name[GP_BENCH_KEY_TEXT], of[32] = "";
+	char name[GP_BENCH_KEY_TEXT], of[32] = "";
 	if (b->set.rounds > 1)
 		snprintf(of, sizeof of, "round %d, ", round);
-	snprintf(text, sizeof text, "%srow %d of %d: %s", of, turn + 1, gp_bench_count(&b->sweep),
+	snprintf(b->row, sizeof b->row, "%srow %d of %d: %s", of, turn + 1, gp_bench_count(&b->sweep),
 		 gp_bench_key_text(key, name));
-	gp_progress_update(&b->progress, gp_now_ns(), text);
+	b->told_s = 0;
+	b->progress.shown = false;
+	gp_progress_update(&b->progress, gp_now_ns(), b->row);
 }
 
 static enum gp_status run_rows(struct bench *b, struct gp_err *err)

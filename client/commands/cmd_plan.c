@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "client/codecs/codec_auto.h"
 #include "client/codecs/codec_specs.h"
 #include "client/commands/commands.h"
 #include "client/commands/train_options.h"
@@ -285,6 +286,8 @@ static void settle_job(struct planning *p)
 	j->local = !j->server;
 	j->codec = "raw";
 	memset(j->codec_dir, 0, sizeof j->codec_dir);
+	if (p->sweeps_chunks) /* a number that the batch has to be divided by would be none of those that are tried */
+		j->chunks = 1;
 	if (j->idle_timeout_s <= 0)
 		j->idle_timeout_s = 15;
 }
@@ -295,14 +298,15 @@ static void settle_job(struct planning *p)
 static enum gp_status add_given_codec(struct planning *p, struct gp_err *err)
 {
 	struct gp_plan_codec_set *set = &p->site.study.codec[0];
-	if (gp_codec_spec_parse(p->codec, &set->spec[0], err) != GP_OK)
+	if (gp_codec_auto_refuse(p->codec, err) != GP_OK || gp_codec_spec_parse(p->codec, &set->spec[0], err) != GP_OK)
 		return gp_err_prefix(err, "--codec");
 	GP_TRY(gp_plan_study_add_codec(&p->site.study, p->codec, err));
 	for (int d = 0; d < GP_DIRECTIONS; d++) {
 		if (!p->codec_dir[d])
 			continue;
 		set->same = false;
-		if (gp_codec_spec_parse(p->codec_dir[d], &set->spec[d], err) != GP_OK)
+		if (gp_codec_auto_refuse(p->codec_dir[d], err) != GP_OK ||
+		    gp_codec_spec_parse(p->codec_dir[d], &set->spec[d], err) != GP_OK)
 			return gp_err_prefix(err, "--%s", gp_job_codec_flags[d]);
 	}
 	if (!set->same)
@@ -319,7 +323,7 @@ static enum gp_status add_given_codec(struct planning *p, struct gp_err *err)
 static enum gp_status add_listed_codec(void *arg, const char *text, struct gp_err *err)
 {
 	struct planning *p = arg;
-	if (gp_plan_study_add_codec(&p->site.study, text, err) != GP_OK)
+	if (gp_codec_auto_refuse(text, err) != GP_OK || gp_plan_study_add_codec(&p->site.study, text, err) != GP_OK)
 		return gp_err_prefix(err, "--codecs: %s", text);
 	return GP_OK;
 }
@@ -464,8 +468,11 @@ static enum gp_status report(const struct planning *p, struct gp_err *err)
 					 .swept = sweeps(p),
 					 .padded = p->site.job.drop_padding};
 	if (p->set.job.json)
-		return gp_job_print_json(gp_plan_report_json(&r), err);
-	gp_plan_report_print(&r, stdout);
+		GP_TRY(gp_job_print_json(gp_plan_report_json(&r), err));
+	else
+		gp_plan_report_print(&r, stdout);
+	if (p->ranking.possible == 0)
+		GP_FAIL(err, GP_INVALID, "nothing of this is possible: %s", gp_plan_report_obstacle(&r));
 	return GP_OK;
 }
 

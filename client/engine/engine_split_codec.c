@@ -19,10 +19,12 @@
 #include "common/base/log.h"
 
 #define BUSY_LEAST_US 10000 /* the kernel counts in ticks of some milliseconds */
+#define STEPS_MOST    5     /* from one sample to the next, however short the link was busy */
 
-/* Counters of one way, at its last sample. */
+/* Counters of one way, at its last sample, and the steps since. */
 struct way_mark {
 	uint64_t bytes, busy_us;
+	int steps;
 };
 
 struct gp_split_codecs {
@@ -125,16 +127,19 @@ void gp_split_codecs_begin_step(struct split_engine *e)
 		c->payload[d] = payload_of(e, d);
 }
 
-/* Bytes by the time in which some were on their way. Counters of a new link begin at 0. */
+/* Bytes by the time in which some were on their way. A fast link is busy for less than the kernel can count: after some steps
+ * it is taken as BUSY_LEAST_US, so that the rate is a lower bound. Counters of a new link begin at 0. */
 static void sample_rate(struct gp_split_codecs *c, int way, uint64_t bytes, uint64_t busy_us)
 {
 	struct way_mark *m = &c->mark[way];
 	if (bytes < m->bytes || busy_us < m->busy_us)
 		*m = (struct way_mark){0};
-	if (busy_us - m->busy_us < BUSY_LEAST_US || bytes == m->bytes)
+	const uint64_t busy = busy_us - m->busy_us;
+	m->steps++;
+	if (bytes == m->bytes || (busy < BUSY_LEAST_US && m->steps < STEPS_MOST))
 		return;
-	c->rate[way] = (double)(bytes - m->bytes) * 1e6 / (double)(busy_us - m->busy_us);
-	*m = (struct way_mark){bytes, busy_us};
+	c->rate[way] = (double)(bytes - m->bytes) * 1e6 / (double)(busy > BUSY_LEAST_US ? busy : BUSY_LEAST_US);
+	*m = (struct way_mark){bytes, busy_us, 0};
 }
 
 static void take_survey(struct gp_split_codecs *c, enum gp_direction d, uint64_t step, int rung, double ratio,

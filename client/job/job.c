@@ -93,7 +93,7 @@ static enum gp_status parse_auto(struct gp_job *j, int i, const char *text, stru
 {
 	struct gp_codec_auto *a = &j->codec_auto[i];
 	if (j->set->purpose != GP_JOB_TRAIN)
-		GP_FAIL(err, GP_USAGE, "auto chooses a codec while training; name the codec here");
+		GP_TRY(gp_codec_auto_refuse(text, err));
 	GP_TRY(gp_codec_auto_parse(text, a, err));
 	j->session.ladder[i] = a->ladder;
 	gp_codec_ladder_rung(&a->ladder, a->first, &j->session.codec[i]);

@@ -95,7 +95,7 @@ enum gp_status gp_link_relay_start(struct gp_link_relay *r, uv_loop_t *loop, con
 	memset(r, 0, sizeof *r);
 	r->loop = loop;
 	r->spec = *spec;
-	if (gp_addr_parse(spec->to, r->to_host, &r->to_port, err) != GP_OK)
+	if (gp_addr_parse_remote(spec->to, r->to_host, &r->to_port, err) != GP_OK)
 		return gp_err_prefix(err, "--to");
 	if (gp_addr_parse(spec->listen, host, &port, err) != GP_OK)
 		return gp_err_prefix(err, "--listen");

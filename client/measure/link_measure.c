@@ -319,7 +319,7 @@ static enum gp_status connect_to(struct gp_measure *m, struct gp_err *err)
 {
 	uint16_t port;
 	const uint64_t begin = gp_now_ns();
-	GP_TRY(gp_addr_parse(m->spec->server, m->host, &port, err));
+	GP_TRY(gp_addr_parse_remote(m->spec->server, m->host, &port, err));
 	GP_TRY(gp_tcp_connect(&m->loop, m->host, port, (uint64_t)(m->spec->connect_timeout_s * 1000),
 			      gp_measure_connected, m, &m->connecting, err));
 	char text[GP_ERR_TEXT];

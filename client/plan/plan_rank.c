@@ -61,7 +61,7 @@ static enum gp_status add_cut(const struct gp_plan_study *s, const struct gp_pla
 static void strike(struct gp_plan_row *row, const char *whose, uint64_t bytes, uint64_t limit)
 {
 	if (limit > 0 && bytes > limit && !row->struck[0])
-		snprintf(row->struck, sizeof row->struck, "needs %.0f MiB %s, where %.0f MiB are allowed",
+		snprintf(row->struck, sizeof row->struck, "needs %.4g MiB %s, where %.4g MiB are allowed",
 			 (double)bytes / 0x1p20, whose, (double)limit / 0x1p20);
 }
 

@@ -181,6 +181,11 @@ static void print_ranking(const struct gp_plan_report *r, FILE *to)
 	fputs("\n", to);
 }
 
+const char *gp_plan_report_obstacle(const struct gp_plan_report *r)
+{
+	return r->ranking->rows ? r->ranking->row[0].struck : "no codec fits, or all lose too much";
+}
+
 void gp_plan_report_print(const struct gp_plan_report *r, FILE *to)
 {
 	const struct gp_plan_row *best = best_of(r->ranking);
@@ -192,9 +197,6 @@ void gp_plan_report_print(const struct gp_plan_report *r, FILE *to)
 		print_parts(r, &r->ranking->row[0], to);
 	if (best)
 		fprintf(to, "%s\n", gp_plan_sentence(r, best, text));
-	else
-		fprintf(to, "Nothing of this is possible: %s.\n",
-			r->ranking->rows ? r->ranking->row[0].struck : "no codec fits, or all lose too much");
 }
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */

@@ -22,6 +22,8 @@ struct gp_plan_report {
 	bool padded; /* chunks of the training may be shorter: texts, whose padding does not travel */
 };
 
+/* Why none of the choices is possible, where the ranking has none that is. */
+const char *gp_plan_report_obstacle(const struct gp_plan_report *r);
 void gp_plan_report_print(const struct gp_plan_report *r, FILE *to);
 /* One object, or with a sweep an array; a new reference. NULL: out of memory. */
 json_t *gp_plan_report_json(const struct gp_plan_report *r);

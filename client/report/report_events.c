@@ -68,11 +68,28 @@ static struct gp_series_place place_of(const struct gp_report_run *r, uint64_t s
 
 /* --- the run ----------------------------------------------------------------------------------------------------- */
 
+/* What the log says of `auto` is all of it, ladder included (codec_auto.h); a label has what a user most likely gave. */
+static void shorten_auto(char *codec, size_t size)
+{
+	static const char all[] = "auto:budget=";
+	double budget;
+	if (strncmp(codec, all, sizeof all - 1) != 0 || sscanf(codec + sizeof all - 1, "%lf", &budget) != 1)
+		return;
+	if (strstr(codec, ",script="))
+		snprintf(codec, size, "auto:script");
+	else if (budget > 0)
+		snprintf(codec, size, "auto:budget=%g", budget);
+	else
+		snprintf(codec, size, "auto");
+}
+
 static void read_codecs(const json_t *o, struct gp_report_head *h)
 {
 	const json_t *codecs = json_object_get(o, "codecs");
-	for (int d = 0; d < GP_DIRECTIONS; d++)
+	for (int d = 0; d < GP_DIRECTIONS; d++) {
 		READ_TEXT(codecs, gp_direction_info[d].name, h->codec[d]);
+		shorten_auto(h->codec[d], sizeof h->codec[d]);
+	}
 }
 
 static void read_cut(const json_t *o, struct gp_report_head *h)

@@ -34,7 +34,7 @@ static enum gp_status read_own(struct gp_server_entry *e, struct gp_err *err)
 	char probe[GP_SERVER_TEXT + 8];
 	e->srv = strncmp(e->text, SRV, strlen(SRV)) == 0;
 	if (!e->srv)
-		return gp_addr_parse(e->text, e->host, &e->port, err);
+		return gp_addr_parse_remote(e->text, e->host, &e->port, err);
 	snprintf(probe, sizeof probe, "%s:1", e->text + strlen(SRV));
 	if (strchr(e->text + strlen(SRV), ':') || !gp_addr_is_plain(probe))
 		GP_FAIL(err, GP_USAGE, "'%s': write srv:NAME, without a port, for example srv:gpsplit.example",

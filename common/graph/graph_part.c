@@ -164,9 +164,9 @@ enum gp_status gp_cut_parse(const struct gp_graph *g, const char *text, struct g
 		GP_FAIL(err, GP_USAGE, "%s has %d blocks; a head, a body and a tail need three", g->name, g->blocks);
 	if (cut.head < 1 || cut.tail >= g->blocks || cut.head >= cut.tail)
 		GP_FAIL(err, GP_USAGE,
-			"cut '%.40s' leaves a part of %s empty: of its %d blocks the client keeps [0,%d) and [%d,%d); "
+			"cut '%.40s' leaves a part of %s empty: counted from the first of its %d blocks it is %d:%d, and "
 			"1 <= H < T <= %d is needed",
-			text, g->name, g->blocks, cut.head, cut.tail, g->blocks, g->blocks - 1);
+			text, g->name, g->blocks, cut.head, cut.tail, g->blocks - 1);
 	*out = cut;
 	return GP_OK;
 }

@@ -67,6 +67,15 @@ enum gp_status gp_addr_parse(const char *text, char host[HOST_BYTES], uint16_t *
 	return GP_OK;
 }
 
+enum gp_status gp_addr_parse_remote(const char *text, char host[HOST_BYTES], uint16_t *port, struct gp_err *err)
+{
+	GP_TRY(gp_addr_parse(text, host, port, err));
+	if (*port == 0)
+		GP_FAIL(err, GP_USAGE, "'%s': nothing can be connected to at port 0: give the port that the server has",
+			text);
+	return GP_OK;
+}
+
 bool gp_addr_is_plain(const char *text)
 {
 	static const char host_bytes[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_:%";

@@ -135,6 +135,8 @@ void gp_mem_cut_after(struct gp_conn *c, uint64_t bytes);
 
 /* "HOST:PORT", "[::1]:PORT" into host[256]; port 0 is allowed (listeners). GP_USAGE says what is missing. */
 enum gp_status gp_addr_parse(const char *text, char host[256], uint16_t *port, struct gp_err *err);
+/* The same of an address that is connected to: port 0 is GP_USAGE. */
+enum gp_status gp_addr_parse_remote(const char *text, char host[256], uint16_t *port, struct gp_err *err);
 /* Whether a text from a peer is HOST:PORT of bytes that hosts are written with, and a port that can be connected to. */
 bool gp_addr_is_plain(const char *text);
 /* True for 127.0.0.0/8 and ::1 and "localhost". */

@@ -55,6 +55,7 @@ cnn=(--model cnn:width=8 "${flags[@]}")
 refused 2 "out FOLDER is missing" "${cnn[@]}"
 refused 2 "--model roberta reads texts" --model roberta --data glue-cola:nowhere --out "$work/no"
 refused 2 "--model fasttext reads texts" --model fasttext --data synthetic:tokens=16,vocab=50,classes=3 --out "$work/no"
+refused 2 "auto chooses a codec while training" "${cnn[@]}" --codec auto --out "$work/no"
 refused 2 "no codec is named 'foo'" "${cnn[@]}" --codec foo --out "$work/no"
 refused 2 "leaves a part of cnn empty" "${cnn[@]}" --cut 2:2 --out "$work/no"
 refused 3 "fewer than the 1000 of --batch" "${cnn[@]}" --batch 1000 --out "$work/no"

@@ -136,6 +136,11 @@ start_bench --codecs raw,fp16 --steps 40 --results "$work/crash"
 wait $bench_pid || fail "the next start: $(cat "$work/log")"
 equal "then all have run" "$(events "$work/crash" run)" 2
 
+# Without a terminal each row is named all the same.
+"$build/gpclient" bench --server "127.0.0.1:$server_port" "${model[@]}" --chunks 1 --links as-is --no-predict --codecs raw,fp16 \
+	--steps 2 --skip 1 --results "$work/named" >"$work/out" 2>"$work/log" || fail "rows that are named: $(cat "$work/log")"
+equal "rows that are named" "$(grep -c '^row [12] of 2: ' "$work/log")" 2
+
 # A signal ends bench and row, and nothing is noted of the row.
 start_bench --codecs raw --steps 100000 --results "$work/stopped"
 await strike 0 || fail "no row was begun"

@@ -46,6 +46,11 @@ refused 2 "'foo=3' is none of rtt=, delay=, up=, down=" "${model[@]}" --link 1mb
 refused 2 'cut .9:1. ' "${model[@]}" --link 1mbit --cut 9:1
 refused 2 "--sweep 'cuts': it takes cut, codec and chunks" "${model[@]}" --link 1mbit --sweep cuts
 refused 2 '--codecs names those of --sweep codec' "${model[@]}" --link 1mbit --codecs raw
+refused 2 '--codec: auto chooses a codec while training' "${model[@]}" --link 1mbit --codec auto
+refused 2 '--codecs: auto: auto chooses a codec' "${model[@]}" --link 1mbit --sweep codec --codecs raw,auto
+refused 2 "--server: .127.0.0.1:0.: .*port 0" "${model[@]}" --link 1mbit --server 127.0.0.1:0
+refused 2 "'0mbit' is not a rate from 1bit" "${model[@]}" --link 0mbit
+refused 2 'counted from the first of its 4 blocks it is 9:-2' "${model[@]}" --link 1mbit --cut 9:-6
 refused 2 '--codecs: nothing' "${model[@]}" --link 1mbit --sweep codec --codecs nothing
 refused 2 '--chunks says which one, and --sweep chunks tries several' "${model[@]}" --link 1mbit --sweep codec,chunks
 refused 2 '--cut says which one, and --sweep cut tries several' "${model[@]}" --link 1mbit --sweep cut --cut 1:-1
@@ -111,14 +116,18 @@ equal "the codec of a slow link" "$(json_get "$work/sweep" 0.codec)" uniform:bit
 plan "$work/exact" "${model[@]}" --link 100kbit --sweep codec --codecs raw,uniform:bits=2 --max-error 1e-6
 equal "codecs within --max-error" "$(json_flat "$work/exact" | grep -c '^[0-9]*\.codec=')" 1
 "$build/gpclient" plan --no-progress --time 10ms "${any_chunks[@]}" --link 100kbit --sweep chunks --codec uniform:bits=2 \
-	--max-error 1e-6 >"$work/text" || fail "a sweep in which all lose too much"
+	--max-error 1e-6 >"$work/text" 2>"$work/err"
+equal "the status of a sweep in which all lose too much" $? 3
 grep -q 'in 5 the codec loses more than --max-error allows' "$work/text" || fail "--max-error of another sweep: $(cat "$work/text")"
 "$build/gpclient" plan --no-progress --time 10ms "${any_chunks[@]}" --link 100kbit --sweep chunks --codec uniform:bits=2 >"$work/text" ||
 	fail "a sweep of chunks"
 grep -q 'the 5 fastest are shown$' "$work/text" || fail "a limit that nobody has asked for: $(cat "$work/text")"
-"$build/gpclient" plan --no-progress --time 10ms "${any_chunks[@]}" --link 100kbit --sweep chunks --client-memory 4K >"$work/text" ||
-	fail "a sweep in which nothing fits"
-grep -q '^Nothing of this is possible: needs .* MiB here' "$work/text" || fail "what is struck out: $(cat "$work/text")"
+plan "$work/odd" "${any_chunks[@]}" --batch 6 --link 100kbit --sweep chunks --codec raw
+equal "numbers of chunks of a batch of six" "$(json_flat "$work/odd" | grep -c '^[0-9]*\.chunks=')" 2
+"$build/gpclient" plan --no-progress --time 10ms "${any_chunks[@]}" --link 100kbit --sweep chunks --client-memory 4K >"$work/text" 2>"$work/err"
+equal "the status of a sweep in which nothing fits" $? 3
+grep -q 'nothing of this is possible: needs [0-9.]* MiB here, where 0.003906 MiB are allowed$' "$work/err" ||
+	fail "what is struck out: $(cat "$work/err")"
 "$build/gpclient" plan --no-progress --time 10ms "${model[@]}" --link 1mbit,10ms --codec raw >"$work/text" || fail "no text"
 tail -n 1 "$work/text" | grep -qE '^Cut at 1:-1 with raw in 4 chunks: .* a batch, bound by .*\.$' ||
 	fail "the last line: $(tail -n 1 "$work/text")"
