@@ -72,19 +72,25 @@ static const struct sum_family {
 #undef X
 };
 
-/* Fills in the labels of a seat; `number` keeps their text. */
-static struct gp_metric_row of_seat(struct gp_metric_text *t, const struct gp_metrics_seat *seat, char number[16])
+struct seat_number {
+	char text[12];
+};
+
+/* Once for all families: a seat has a sample in each of some forty. */
+static void write_numbers(const struct gp_metrics_snapshot *s, struct seat_number number[GP_METRICS_SEATS_MAX])
 {
-	struct gp_metric_row o = {.text = t};
-	snprintf(number, 16, "%d", seat->number);
-	o.label[o.labels++] = (struct gp_metric_label){"name", seat->name};
-	o.label[o.labels++] = (struct gp_metric_label){"seat", number};
-	return o;
+	for (int k = 0; k < s->seats; k++)
+		snprintf(number[k].text, sizeof number[k].text, "%d", s->seat[k].number);
 }
 
-static void put_sums(struct gp_metric_text *t, const struct gp_metrics_snapshot *s)
+static struct gp_metric_row of_seat(struct gp_metric_text *t, const struct gp_metrics_seat *seat,
+				    const struct seat_number *number)
 {
-	char number[16];
+	return (struct gp_metric_row){.text = t, .label = {{"name", seat->name}, {"seat", number->text}}, .labels = 2};
+}
+
+static void put_sums(struct gp_metric_text *t, const struct gp_metrics_snapshot *s, const struct seat_number *number)
+{
 	for (size_t i = 0; i < sizeof sums / sizeof sums[0]; i++) {
 		struct gp_metric_row o = {.text = t};
 		gp_metric_family(t, sums[i].server, GP_METRIC_COUNTER, sums[i].help);
@@ -93,7 +99,7 @@ static void put_sums(struct gp_metric_text *t, const struct gp_metrics_snapshot 
 	for (size_t i = 0; i < sizeof sums / sizeof sums[0]; i++) {
 		gp_metric_family(t, sums[i].seat, GP_METRIC_COUNTER, sums[i].help);
 		for (int k = 0; k < s->seats; k++) {
-			struct gp_metric_row o = of_seat(t, &s->seat[k], number);
+			struct gp_metric_row o = of_seat(t, &s->seat[k], &number[k]);
 			sums[i].put(&o, &s->seat[k].sum);
 		}
 	}
@@ -199,13 +205,12 @@ static const struct gauge_family {
 	 put_unsent},
 };
 
-static void put_gauges(struct gp_metric_text *t, const struct gp_metrics_snapshot *s)
+static void put_gauges(struct gp_metric_text *t, const struct gp_metrics_snapshot *s, const struct seat_number *number)
 {
-	char number[16];
 	for (size_t i = 0; i < sizeof gauges / sizeof gauges[0]; i++) {
 		gp_metric_family(t, gauges[i].name, GP_METRIC_GAUGE, gauges[i].help);
 		for (int k = 0; k < s->seats; k++) {
-			struct gp_metric_row o = of_seat(t, &s->seat[k], number);
+			struct gp_metric_row o = of_seat(t, &s->seat[k], &number[k]);
 			if (s->seat[k].session > 0)
 				gauges[i].put(&o, &s->seat[k]);
 		}
@@ -310,7 +315,8 @@ static void put_leases(struct gp_metric_text *t, const struct gp_metrics_snapsho
 {
 	if (!s->shares)
 		return;
-	gp_metric_one(t, "gpserverd_leases", GP_METRIC_GAUGE, "Runs of --state-dir that this server has", s->state.held);
+	gp_metric_one(t, "gpserverd_leases", GP_METRIC_GAUGE, "Runs of --state-dir that this server has",
+		      s->state.held);
 	gp_metric_one(t, "gpserverd_leases_lost_total", GP_METRIC_COUNTER,
 		      "How often this server could not renew its leases in time, and lost its runs", s->state.losses);
 	gp_metric_one(t, "gpserverd_servers", GP_METRIC_GAUGE,
@@ -322,11 +328,13 @@ static void put_leases(struct gp_metric_text *t, const struct gp_metrics_snapsho
 
 void gp_metrics_show_text(const struct gp_metrics_snapshot *s, struct gp_metric_text *t)
 {
+	struct seat_number number[GP_METRICS_SEATS_MAX];
+	write_numbers(s, number);
 	put_state(t, s);
 	put_leases(t, s);
 	gp_metric_process(t, s->started_ms);
 	put_clients(t, s);
 	put_devices(t, s);
-	put_sums(t, s);
-	put_gauges(t, s);
+	put_sums(t, s, number);
+	put_gauges(t, s, number);
 }

@@ -224,7 +224,7 @@ static struct pair find_target(const struct gp_decider *s, const struct gp_decid
 
 #define IN_BUDGET "it has the fewest bytes within the budget"
 
-/* Of the directions of one way. */
+/* One for each direction of a way. */
 struct reasons {
 	char why[2][GP_DECIDE_REASON];
 };

@@ -65,6 +65,17 @@ void gp_metric_family(struct gp_metric_text *t, const char *name, enum gp_metric
 	put_text(t, kind == GP_METRIC_COUNTER ? " counter\n" : " gauge\n");
 }
 
+/* --- samples: thousands of them are written several times a second, so that room is made once for each ------------- */
+
+#define VALUE_ROOM 40 /* a number and the end of its line */
+
+static char *copy(char *at, const char *text)
+{
+	const size_t length = strlen(text);
+	memcpy(at, text, length);
+	return at + length;
+}
+
 /* NULL: the character at `at`, of so many bytes, stays as it is. */
 static const char *replaced(const char *at, size_t bytes)
 {
@@ -76,50 +87,69 @@ static bool is_plain(char c)
 	return c >= ' ' && c <= '~' && c != '"' && c != '\\';
 }
 
-static void put_value_of_label(struct gp_metric_text *t, const char *value)
+/* At most two bytes for each of `value`. */
+static char *copy_value_of_label(char *to, const char *value)
 {
-	const char *from = value; /* of what is written as it is */
-	for (const char *at = value; *at;) {
-		if (is_plain(*at)) { /* nearly always, and thousands of labels are written several times a second */
-			at++;
+	while (*value) {
+		if (is_plain(*value)) { /* nearly always */
+			*to++ = *value++;
 			continue;
 		}
-		const size_t bytes = gp_utf8_character(at);
-		const char *other = replaced(at, bytes);
-		at += bytes > 0 ? bytes : 1;
-		if (!other)
-			continue;
-		put(t, from, (size_t)(at - (bytes > 0 ? bytes : 1) - from));
-		put_text(t, other);
-		from = at;
+		const size_t bytes = gp_utf8_character(value), step = bytes > 0 ? bytes : 1;
+		const char *other = replaced(value, bytes);
+		if (other)
+			to = copy(to, other);
+		for (size_t i = 0; !other && i < step; i++)
+			*to++ = value[i];
+		value += step;
 	}
-	put_text(t, from);
+	return to;
 }
 
-static void begin_sample(struct gp_metric_text *t, const struct gp_metric_label *label, int count)
+/* Returns where the value goes, which has VALUE_ROOM; NULL: the text takes nothing more. */
+static char *begin_sample(struct gp_metric_text *t, const struct gp_metric_label *label, int count)
 {
-	put_text(t, t->family);
+	size_t most = strlen(t->family) + sizeof "{} " + VALUE_ROOM;
+	for (int i = 0; i < count; i++)
+		most += strlen(label[i].name) + 2 * strlen(label[i].value) + sizeof ",=\"\"";
+	if (!make_room(t, most))
+		return NULL;
+	char *at = copy(t->text + t->length, t->family);
 	for (int i = 0; i < count; i++) {
-		put_text(t, i == 0 ? "{" : ",");
-		put_text(t, label[i].name);
-		put_text(t, "=\"");
-		put_value_of_label(t, label[i].value);
-		put_text(t, "\"");
+		*at++ = i == 0 ? '{' : ',';
+		at = copy(at, label[i].name);
+		*at++ = '=';
+		*at++ = '"';
+		at = copy_value_of_label(at, label[i].value);
+		*at++ = '"';
 	}
-	put_text(t, count > 0 ? "} " : " ");
+	if (count > 0)
+		*at++ = '}';
+	*at++ = ' ';
+	return at;
+}
+
+/* `value` has `length` bytes, its line's end included. */
+static void put_sample(struct gp_metric_text *t, const struct gp_metric_label *label, int count, const char *value,
+		       size_t length)
+{
+	char *at = begin_sample(t, label, count);
+	if (!at)
+		return;
+	memcpy(at, value, length);
+	t->length = (size_t)(at + length - t->text);
 }
 
 void gp_metric_sample(struct gp_metric_text *t, const struct gp_metric_label *label, int count, double value)
 {
-	char text[40];
+	char text[VALUE_ROOM];
 	if (isnan(value))
 		snprintf(text, sizeof text, "NaN\n");
 	else if (isinf(value))
 		snprintf(text, sizeof text, value > 0 ? "+Inf\n" : "-Inf\n");
 	else
 		snprintf(text, sizeof text, "%.10g\n", value);
-	begin_sample(t, label, count);
-	put_text(t, text);
+	put_sample(t, label, count, text, strlen(text));
 }
 
 /* Writes at least so many digits, with zeros in front, so that the last one lies before `end`; returns the first. What
@@ -137,19 +167,17 @@ void gp_metric_count(struct gp_metric_text *t, const struct gp_metric_label *lab
 	char text[24], *const end = text + sizeof text;
 	end[-1] = '\n';
 	const char *first = write_digits(value, 1, end - 1);
-	begin_sample(t, label, count);
-	put(t, first, (size_t)(end - first));
+	put_sample(t, label, count, first, (size_t)(end - first));
 }
 
 void gp_metric_seconds(struct gp_metric_text *t, const struct gp_metric_label *label, int count, uint64_t ns)
 {
-	char text[40], *const end = text + sizeof text, *const fraction = end - 10;
+	char text[VALUE_ROOM], *const end = text + sizeof text, *const fraction = end - 10;
 	end[-1] = '\n';
 	write_digits(ns % 1000000000, 9, end - 1);
 	fraction[-1] = '.';
 	const char *first = write_digits(ns / 1000000000, 1, fraction - 1);
-	begin_sample(t, label, count);
-	put(t, first, (size_t)(end - first));
+	put_sample(t, label, count, first, (size_t)(end - first));
 }
 
 enum gp_status gp_metric_text_check(const struct gp_metric_text *t, struct gp_err *err)
