@@ -13,11 +13,19 @@
 #include "server/page.h"
 #include "server/server.h"
 
+/* A text that answers are sent from, without a copy for each: half a megabyte with 64 sessions, whose fresh pages would cost
+ * as much as writing it. On the thread that answers. */
+struct shared_text {
+	char *text;
+	size_t length, room;
+	int readers;   /* answers under way */
+	bool outdated; /* there is a newer one: the last reader frees it */
+};
+
 /* What was written of the newest snapshot, for all who ask before there is another one. */
 struct written {
 	uint64_t number; /* of the snapshot; 0: none */
-	char *text;
-	size_t length;
+	struct shared_text *shared;
 };
 
 struct gp_metrics_http {
@@ -30,48 +38,78 @@ struct gp_metrics_http {
 
 /* --- answers ----------------------------------------------------------------------------------------------------- */
 
-static void write_text(struct written *w, const struct gp_metrics_snapshot *s)
+static void free_shared(struct shared_text *x)
 {
-	struct gp_metric_text t = {0};
-	struct gp_err err;
-	gp_metrics_show_text(s, &t);
-	if (gp_metric_text_check(&t, &err) != GP_OK) {
-		gp_metric_text_deinit(&t);
-		return;
-	}
-	w->text = t.text; /* taken over */
-	w->length = t.length;
+	if (x)
+		gp_free(x->text);
+	gp_free(x);
 }
 
-static void write_json(struct written *w, const struct gp_metrics_snapshot *s)
+static void on_sent(void *arg)
 {
-	w->text = gp_metrics_show_json(s, gp_now_ns(), &w->length);
+	struct shared_text *x = arg;
+	x->readers--;
+	if (x->readers == 0 && x->outdated)
+		free_shared(x);
+}
+
+/* The one before, if nobody reads it any more; else a new one. NULL: out of memory. */
+static struct shared_text *text_to_write(struct written *w)
+{
+	struct shared_text *x = w->shared;
+	if (x && x->readers == 0)
+		return x;
+	if (x)
+		x->outdated = true;
+	w->shared = gp_calloc(1, sizeof *x);
+	return w->shared;
+}
+
+static void write_text(struct shared_text *x, const struct gp_metrics_snapshot *s)
+{
+	struct gp_metric_text t = {.text = x->text, .room = x->room};
+	struct gp_err err;
+	gp_metrics_show_text(s, &t);
+	if (gp_metric_text_check(&t, &err) != GP_OK)
+		gp_metric_text_deinit(&t);
+	x->text = t.text; /* with its room, for the next one */
+	x->length = t.length;
+	x->room = t.room;
+}
+
+static void write_json(struct shared_text *x, const struct gp_metrics_snapshot *s)
+{
+	gp_free(x->text);
+	x->text = gp_metrics_show_json(s, gp_now_ns(), &x->length);
 }
 
 /* A loop that stands still tells nothing new, but that it does: its age, and whether it is alive. */
 static bool is_current(const struct written *w, const struct gp_metrics_snapshot *s)
 {
 	const uint64_t age = gp_now_ns() - s->at_ns;
-	return w->text && w->number == s->number && age < 2 * GP_METRICS_PUBLISH_MS * UINT64_C(1000000);
+	return w->shared && w->shared->text && w->number == s->number &&
+	       age < 2 * GP_METRICS_PUBLISH_MS * UINT64_C(1000000);
 }
 
 static void reply_written(struct gp_metrics_http *h, struct written *w,
-			  void (*write)(struct written *w, const struct gp_metrics_snapshot *s), const char *type,
+			  void (*write)(struct shared_text *x, const struct gp_metrics_snapshot *s), const char *type,
 			  struct gp_http_reply *out)
 {
 	const struct gp_metrics_snapshot *s = gp_metrics_read(h->metrics);
 	if (!is_current(w, s)) {
-		gp_free(w->text);
-		*w = (struct written){.number = s->number};
-		write(w, s);
+		struct shared_text *fresh = text_to_write(w);
+		w->number = s->number;
+		if (fresh)
+			write(fresh, s);
 	}
-	char *copy = w->text ? gp_realloc(NULL, w->length, 1) : NULL;
-	if (!copy) {
+	struct shared_text *x = w->shared;
+	if (!x || !x->text) {
 		gp_http_reply_text(out, 503, "out of memory\n");
 		return;
 	}
-	memcpy(copy, w->text, w->length);
-	*out = (struct gp_http_reply){.status = 200, .type = type, .body = copy, .length = w->length};
+	x->readers++;
+	*out = (struct gp_http_reply){
+		.status = 200, .type = type, .body = x->text, .length = x->length, .sent = on_sent, .body_of = x};
 }
 
 static void answer_page(void *arg, struct gp_http_reply *out)
@@ -180,8 +218,8 @@ void gp_metrics_http_stop(struct gp_metrics_http *h)
 {
 	if (!h)
 		return;
-	gp_metrics_site_stop(h->site);
-	gp_free(h->text.text);
-	gp_free(h->json.text);
+	gp_metrics_site_stop(h->site); /* nobody reads any more */
+	free_shared(h->text.shared);
+	free_shared(h->json.shared);
 	gp_free(h);
 }

@@ -194,19 +194,33 @@ static void add_headers(struct MHD_Response *r, const struct gp_http_reply *repl
 	}
 }
 
+static void release(const struct gp_http_reply *reply)
+{
+	if (reply->sent)
+		reply->sent(reply->body_of);
+	else
+		gp_free(reply->body);
+}
+
+static struct MHD_Response *response_of(const struct gp_http_reply *reply)
+{
+	return reply->sent ? MHD_create_response_from_buffer_with_free_callback_cls(reply->length, reply->body,
+										    reply->sent, reply->body_of)
+			   : MHD_create_response_from_buffer_with_free_callback(reply->length, reply->body, gp_free);
+}
+
 /* Takes the body. */
 static enum MHD_Result send_reply(struct peer *p, struct MHD_Connection *c, struct gp_http_reply *reply)
 {
 	struct gp_http_server *s = p->server;
 	if (reply->length > GP_HTTP_BODIES_MOST - s->bodies_bytes) {
-		gp_free(reply->body);
+		release(reply);
 		*reply = (struct gp_http_reply){.retry_s = 1};
 		gp_http_reply_text(reply, MHD_HTTP_SERVICE_UNAVAILABLE, "too many answers are being read\n");
 	}
-	struct MHD_Response *r =
-		MHD_create_response_from_buffer_with_free_callback(reply->length, reply->body, gp_free);
+	struct MHD_Response *r = response_of(reply);
 	if (!r) {
-		gp_free(reply->body);
+		release(reply);
 		return MHD_NO;
 	}
 	add_headers(r, reply);

@@ -35,8 +35,11 @@ struct gp_http_reply {
 	const char *type;   /* of the content */
 	const char *policy; /* (optional) Content-Security-Policy; without one nothing may be loaded by the answer */
 	uint32_t retry_s;   /* Retry-After; 0: none */
-	char *body;         /* from gp_calloc or gp_realloc, and taken over */
+	char *body;         /* from gp_calloc or gp_realloc, and taken over, unless there is `sent` */
 	size_t length;
+	/* (optional) Called with `body_of` once nobody reads the body any more: on the server's thread, or in stop. */
+	void (*sent)(void *body_of);
+	void *body_of;
 };
 
 /* Plain text, for `answer`. */

@@ -26,9 +26,15 @@
 struct site {
 	struct gp_http_server *server;
 	uint16_t port;
-	atomic_int asked;
+	atomic_int asked, sent;
+	char *lent; /* LARGE bytes that several answers are sent from */
 	char token[64];
 };
+
+static void count_sent(void *arg)
+{
+	atomic_fetch_add(&((struct site *)arg)->sent, 1);
+}
 
 /* On the server's thread; what it leaves in the site is read when the answer has come. */
 static void answer(void *arg, const struct gp_http_request *q, struct gp_http_reply *out)
@@ -38,9 +44,12 @@ static void answer(void *arg, const struct gp_http_request *q, struct gp_http_re
 	snprintf(s->token, sizeof s->token, "%.*s", (int)q->token.len,
 		 q->token.data ? (const char *)q->token.data : "");
 	if (strcmp(q->path, "/large") == 0)
-		*out = (struct gp_http_reply){200, "text/plain", NULL, 0, gp_calloc(LARGE, 1), LARGE};
+		*out = (struct gp_http_reply){200, "text/plain", NULL, 0, gp_calloc(LARGE, 1), LARGE, NULL, NULL};
+	else if (strcmp(q->path, "/lent") == 0)
+		*out = (struct gp_http_reply){200, "text/plain", NULL, 0, s->lent, LARGE, count_sent, s};
 	else if (strcmp(q->path, "/") == 0)
-		*out = (struct gp_http_reply){200, "text/plain", NULL, 0, gp_strdup(q->peer), strlen(q->peer)};
+		*out = (struct gp_http_reply){200,  "text/plain", NULL, 0, gp_strdup(q->peer), strlen(q->peer),
+					      NULL, NULL};
 }
 
 static void open_site(struct site *s, double request_s)
@@ -274,11 +283,11 @@ static void a_request_that_trickles_is_ended(void **state)
 
 #define SLOW 32 /* clients that ask for a large answer and do not read it */
 
-static void ask_without_reading(const struct site *s, int fd[SLOW])
+static void ask_without_reading(const struct site *s, const char *request, int fd[SLOW])
 {
 	for (int i = 0; i < SLOW; i++) {
 		fd[i] = connect_to(s);
-		say(fd[i], "GET /large HTTP/1.0\r\n\r\n");
+		say(fd[i], request);
 	}
 }
 
@@ -297,7 +306,7 @@ static void answers_that_nobody_reads_have_a_limit(void **state)
 	char text[256];
 	(void)state;
 	open_site(&s, 3600.0);
-	ask_without_reading(&s, slow);
+	ask_without_reading(&s, "GET /large HTTP/1.0\r\n\r\n", slow);
 	for (int i = 0; i < SLOW; i++) {
 		int status = 0;
 		assert_true(recv(slow[i], text, 20, MSG_WAITALL) == 20);
@@ -319,12 +328,34 @@ static void answers_that_nobody_reads_have_an_end(void **state)
 	char text[256];
 	(void)state;
 	open_site(&s, 0.5);
-	ask_without_reading(&s, slow);
+	ask_without_reading(&s, "GET /large HTTP/1.0\r\n\r\n", slow);
 	do
 		ask(&s, "GET /large HTTP/1.0\r\n\r\n", text, 20);
 	while (!strstr(text, " 200"));
 	close_all(slow);
 	gp_http_server_stop(s.server);
+}
+
+/* Each answer gives the body back once, whether it was read, refused for its size or broken off. */
+static void a_body_that_is_lent_is_given_back(void **state)
+{
+	struct site s;
+	int slow[SLOW];
+	char text[256];
+	(void)state;
+	open_site(&s, 3600.0);
+	s.lent = gp_calloc(LARGE, 1);
+	assert_non_null(s.lent);
+	ask_without_reading(&s, "GET /lent HTTP/1.0\r\n\r\n", slow);
+	for (int i = 0; i < SLOW; i++)
+		assert_true(recv(slow[i], text, 20, MSG_WAITALL) == 20);
+	assert_true(atomic_load(&s.sent) >= SLOW - (int)(GP_HTTP_BODIES_MOST / LARGE));
+	assert_true(atomic_load(&s.sent) < SLOW);
+	close_all(slow);
+	gp_http_server_stop(s.server);
+	assert_int_equal(atomic_load(&s.asked), SLOW);
+	assert_int_equal(atomic_load(&s.sent), SLOW);
+	gp_free(s.lent);
 }
 
 static void a_connection_stays_for_the_next_request(void **state)
@@ -373,6 +404,7 @@ int main(void)
 		cmocka_unit_test(a_request_that_trickles_is_ended),
 		cmocka_unit_test(answers_that_nobody_reads_have_a_limit),
 		cmocka_unit_test(answers_that_nobody_reads_have_an_end),
+		cmocka_unit_test(a_body_that_is_lent_is_given_back),
 		cmocka_unit_test(a_connection_stays_for_the_next_request),
 		cmocka_unit_test(a_port_that_is_taken_is_named),
 	};
