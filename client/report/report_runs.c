@@ -64,14 +64,16 @@ static void put_bound(struct gp_html *h, const struct gp_report_run *r)
 		gp_html_put(h, "%s %.0f %%", gp_bound_name((enum gp_bound)largest), 100 * most / sum);
 }
 
+/* A log of an attack, for one. */
+static bool has_training(const struct gp_report_run *r)
+{
+	return r->processes > 0 || r->step.count > 0;
+}
+
 static void put_state(struct gp_html *h, const struct gp_report_run *r)
 {
 	static const char *const text[] = {"no end: killed, or still under way", "done", "stopped by a signal",
 					   "failed: "};
-	if (r->processes == 0 && r->step.count == 0) {
-		gp_html_put(h, "no training in this log");
-		return;
-	}
 	gp_html_put(h, "%s", text[r->state]);
 	if (r->state == GP_RUN_FAILED)
 		gp_html_text(h, r->message);
@@ -202,23 +204,30 @@ static void put_settings_cells(struct gp_html *h, const struct gp_report_run *r)
 	gp_html_put(h, "</td>");
 }
 
+#define COLUMNS 14
+
 void gp_report_put_runs(struct gp_html *h, const struct gp_report_run *run, int runs)
 {
-	static const char *const column[] = {
+	static const char *const column[COLUMNS] = {
 		"run",   "accuracy", "time per batch", "bound by", "sent", "received", "correlation", "steps",
 		"codec", "cut",      "batch / chunks", "model",    "data", "ended"};
 	gp_html_put(
 		h, "<h2 id=\"runs\">Runs</h2><div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table of "
 		   "runs, scrolls sideways\"><table class=\"all\"><thead><tr>");
-	for (size_t i = 0; i < sizeof column / sizeof column[0]; i++)
+	for (int i = 0; i < COLUMNS; i++)
 		gp_html_put(h, "<th scope=\"col\">%s</th>", column[i]);
 	gp_html_put(h, "</tr></thead><tbody>");
 	for (int i = 0; i < runs; i++) {
 		gp_html_put(h, "<tr><th scope=\"row\">");
 		gp_report_put_name(h, run, runs, i);
 		gp_html_put(h, "</th>");
-		put_result_cells(h, &run[i]);
-		put_settings_cells(h, &run[i]);
+		if (has_training(&run[i])) {
+			put_result_cells(h, &run[i]);
+			put_settings_cells(h, &run[i]);
+		} else {
+			gp_html_put(h, "<td colspan=\"%d\">no training in this log%s</td>", COLUMNS - 1,
+				    run[i].attacks > 0 ? "; its attack is under <a href=\"#privacy\">Privacy</a>" : "");
+		}
 		gp_html_put(h, "</tr>\n");
 	}
 	gp_html_put(

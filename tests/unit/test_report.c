@@ -470,7 +470,9 @@ static void a_log_of_an_attack_alone_says_that_it_has_no_training(void **state)
 	make_page(&h, &run, 1);
 	count_in(&h, "no training in this log", 1);
 	count_in(&h, "still under way", 0);
-	count_in(&h, "- / -", 1);
+	count_in(&h, "; its attack is under <a href=\"#privacy\">", 1);
+	count_in(&h, "<h2 id=\"privacy\">", 1);
+	count_in(&h, "- / -", 0);
 	gp_html_deinit(&h);
 }
 
