@@ -153,7 +153,10 @@ run "$work/link" link "127.0.0.1:$server_port" --time 500ms --json
 compare "link, measured" "$work/link" "link HOST:PORT"
 run "$work/plan" plan --no-progress --time 10ms "${flags[@]}" --link 10mbit,1ms --json
 compare "plan" "$work/plan" plan
-run "$work/plan" plan --no-progress --time 10ms "${flags[@]}" --link 10mbit --codec-act-up fp16 --client-memory 1K --json
+status=0
+"$build/gpclient" plan --no-progress --time 10ms "${flags[@]}" --link 10mbit --codec-act-up fp16 --client-memory 1K --json >"$work/plan" \
+	2>"$work/plan.log" || status=$?
+equal "plan, nothing is possible: status" $status 3
 compare "plan, a codec of one direction" "$work/plan" plan
 status=0
 "$build/gpclient" bench --no-progress "${server[@]}" --model cnn --data "$data" --batch 8 --threads 1 --chunks 1,2 --links as-is \
