@@ -351,8 +351,7 @@ static void decide_way(struct gp_decider *s, const struct gp_decide_step *step, 
 	if (measured)
 		snprintf(why, sizeof why,
 			 "%s at %.3g Mbit/s takes %.3g s a step with it, computing %.3g s: a step is at most 3 %% "
-			 "longer "
-			 "than with the fewest bytes",
+			 "longer than with the fewest bytes",
 			 way ? "what goes down" : "what goes up", rate * 8e-6, wire, compute);
 	const struct reasons r = reasons_of(step, way, why);
 	s->rate_then[way] = rate;
