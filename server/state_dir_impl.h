@@ -29,6 +29,7 @@ struct gp_stored_run {
 	uint64_t written;              /* order of the newest ones */
 	int uses;
 	bool going;     /* see above */
+	bool removing;  /* `going`, and to make room */
 	bool stuck;     /* cannot be removed */
 	bool elsewhere; /* another server has it, as far as is known */
 	/* The lease; epoch 0: not held. */

@@ -51,7 +51,7 @@ static struct usage usage_of(const struct gp_state_dir *d, const char *owner)
 	struct usage u = {0, 0};
 	for (int i = 0; i < d->runs; i++) {
 		const struct gp_stored_run *r = &d->run[i];
-		if (r->bytes == 0 || r->going || (owner && strcmp(r->owner, owner) != 0))
+		if (r->bytes == 0 || r->removing || (owner && strcmp(r->owner, owner) != 0))
 			continue;
 		u.bytes += r->bytes;
 		u.runs++;
@@ -65,9 +65,10 @@ static bool passes_share(const struct gp_state_dir *d, const char *owner)
 	return is_over(&u, &may);
 }
 
+/* Also while another thread gives its lease back, which takes a moment. */
 static bool is_idle(const struct gp_stored_run *r)
 {
-	return r->bytes > 0 && r->uses == 0 && !r->going && !r->stuck && !r->elsewhere;
+	return r->bytes > 0 && r->uses == 0 && !r->removing && !r->stuck && !r->elsewhere;
 }
 
 /* With the mutex: the oldest of the owner's runs that nobody uses; NULL: there is none. */
@@ -103,7 +104,7 @@ static struct victim mark(struct gp_stored_run *r)
 {
 	struct victim v = {.bytes = r->bytes, .found = true};
 	memcpy(v.id, r->id, sizeof v.id);
-	r->going = true;
+	r->going = r->removing = true;
 	return v;
 }
 
@@ -144,7 +145,7 @@ static void remove_victim(struct gp_state_dir *d, const struct victim *v)
 		       (double)v->bytes / 1048576);
 	pthread_mutex_lock(&d->mutex);
 	struct gp_stored_run *r = gp_state_find_run(d, v->id);
-	r->going = false;
+	r->going = r->removing = false;
 	r->stuck = tried && left.bytes > 0;
 	r->elsewhere = !tried;
 	r->bytes = left.bytes;
@@ -176,21 +177,26 @@ static enum gp_status refuse_all(const struct gp_state_dir *d, const struct usag
 		(double)all->bytes / 1048576, all->runs, (double)d->limits.bytes / 1048576, GP_STATE_RUNS_MAX);
 }
 
-/* With the mutex: what has to go for this owner's write, if anything. GP_NOMEM: nothing may go. */
-static enum gp_status find_victim(const struct gp_state_dir *d, const char *owner, struct victim *out,
-				  struct gp_err *err)
+/* With the mutex: what has to go for this owner's write, if anything. A run on whose lease another thread works is waited
+ * for; the mutex is free meanwhile. GP_NOMEM: nothing may go. */
+static enum gp_status find_victim(struct gp_state_dir *d, const char *owner, struct victim *out, struct gp_err *err)
 {
-	const struct usage all = usage_of(d, NULL), own = usage_of(d, owner), may = share_of(d, owner);
-	const bool whole = all.bytes > d->limits.bytes || all.runs > GP_STATE_RUNS_MAX;
-	const bool share = is_over(&own, &may);
 	*out = (struct victim){.found = false};
-	if (!whole && !share)
-		return GP_OK;
-	struct gp_stored_run *r = share ? oldest_of(d, owner) : choose(d, owner);
-	if (!r)
-		return whole ? refuse_all(d, &all, err) : refuse_share(d, &own, &may, err);
-	*out = mark(r);
-	return GP_OK;
+	for (;;) {
+		const struct usage all = usage_of(d, NULL), own = usage_of(d, owner), may = share_of(d, owner);
+		const bool whole = all.bytes > d->limits.bytes || all.runs > GP_STATE_RUNS_MAX;
+		const bool share = is_over(&own, &may);
+		if (!whole && !share)
+			return GP_OK;
+		struct gp_stored_run *r = share ? oldest_of(d, owner) : choose(d, owner);
+		if (!r)
+			return whole ? refuse_all(d, &all, err) : refuse_share(d, &own, &may, err);
+		if (!r->going) {
+			*out = mark(r);
+			return GP_OK;
+		}
+		pthread_cond_wait(&d->gone, &d->mutex);
+	}
 }
 
 enum gp_status gp_state_make_room(struct gp_state_dir *d, const char *owner, struct gp_err *err)
@@ -211,7 +217,9 @@ bool gp_state_free_disk(struct gp_state_dir *d, const char *owner, uint64_t byte
 	while (freed < bytes) {
 		struct victim v = {.found = false};
 		pthread_mutex_lock(&d->mutex);
-		struct gp_stored_run *r = choose(d, owner);
+		struct gp_stored_run *r;
+		while ((r = choose(d, owner)) && r->going)
+			pthread_cond_wait(&d->gone, &d->mutex);
 		if (r)
 			v = mark(r);
 		pthread_mutex_unlock(&d->mutex);

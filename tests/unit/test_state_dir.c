@@ -4,6 +4,7 @@
  * id and by what both sides have, bounded, and not at the cost of runs in use.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include "common/base/fault.h"
 #include "server/limits.h"
 #include "server/state_dir.h"
+#include "server/state_dir_impl.h"
 #include "tests/unit/ok.h"
 
 #define NO_LIMIT UINT64_MAX
@@ -50,6 +52,26 @@ static struct gp_state_dir *open_with(uint64_t bytes, uint64_t client_bytes, int
 static struct gp_state_dir *open_dir(uint64_t max_bytes)
 {
 	return open_with(max_bytes, max_bytes, GP_STATE_RUNS_MAX);
+}
+
+static uint64_t still_clock(void *arg)
+{
+	(void)arg;
+	return UINT64_C(1000000000);
+}
+
+/* No other thread touches the disk, so that the nth write is the test's own, and no lease ends however slow the disk is. */
+static struct gp_state_dir *open_by_hand(void)
+{
+	const struct gp_state_limits limits = {.bytes = NO_LIMIT,
+					       .client_bytes = NO_LIMIT,
+					       .client_runs = GP_STATE_RUNS_MAX,
+					       .names = true,
+					       .lease = {.now_ns = still_clock},
+					       .keep_by_hand = true};
+	struct gp_state_dir *d;
+	OK(gp_state_dir_open(root, &limits, &d, &err));
+	return d;
 }
 
 /* 4000 bytes of state and a few hundred around them. */
@@ -385,7 +407,7 @@ static void full_disk_takes_from_runs_that_have_ended_by_the_same_rules(void **s
 #ifndef GP_FAULTS
 	skip();
 #endif
-	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	struct gp_state_dir *d = open_by_hand();
 	OK(write_of(d, "anna", run_a, 10));
 	OK(write_of(d, "bert", run_b, 10));
 	gp_fault_arm(GP_FAULT_WRITE, 3); /* ENOSPC */
@@ -403,13 +425,53 @@ static void full_disk_takes_from_runs_that_have_ended_by_the_same_rules(void **s
 	gp_state_dir_close(d);
 }
 
+/* As the thread that keeps the leases has a run, while it gives the lease back. */
+static void *have_b_for_a_moment(void *arg)
+{
+	usleep(50000);
+	gp_state_unclaim_run(arg, run_b);
+	return NULL;
+}
+
+static void run_whose_lease_is_just_given_back_makes_room_all_the_same(void **state)
+{
+	(void)state;
+#ifndef GP_FAULTS
+	skip();
+#endif
+	pthread_t thread;
+	struct gp_state_dir *d = open_by_hand();
+	OK(write_of(d, "bert", run_b, 10));
+	OK(write_of(d, "bert", run_a, 10));
+	assert_true(gp_state_claim_run(d, run_b));
+	assert_int_equal(pthread_create(&thread, NULL, have_b_for_a_moment, d), 0);
+	gp_fault_arm(GP_FAULT_WRITE, 3); /* ENOSPC */
+	OK(write_of(d, "bert", run_c, 10));
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(newest(d, run_b), 0);
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_c), 10);
+	OK(write_of(d, "bert", run_b, 10));
+	assert_true(gp_state_claim_run(d, run_b));
+	assert_int_equal(pthread_create(&thread, NULL, have_b_for_a_moment, d), 0);
+	struct gp_limits_table *one = shares_of("default checkpoints=any runs=1\n");
+	gp_state_dir_set_shares(d, one); /* all others go, the one that is held, too */
+	OK(write_of(d, "bert", run_c, 20));
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(newest(d, run_a), 0);
+	assert_int_equal(newest(d, run_b), 0);
+	assert_int_equal(newest(d, run_c), 20);
+	gp_state_dir_close(d);
+	gp_limits_free(one);
+}
+
 static void disk_that_cannot_be_read_is_an_error_and_costs_no_checkpoint(void **state)
 {
 	(void)state;
 #ifndef GP_FAULTS
 	skip();
 #endif
-	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	struct gp_state_dir *d = open_by_hand();
 	struct gp_checkpoint *c;
 	OK(write_step(d, run_a, 10));
 	for (uint64_t nth = 1; nth <= 2; nth++) { /* the length of the header, and the rest */
@@ -553,7 +615,7 @@ static void failed_write_leaves_the_older_ones(void **state)
 #ifndef GP_FAULTS
 	skip();
 #endif
-	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	struct gp_state_dir *d = open_by_hand();
 	OK(write_step(d, run_a, 10));
 	for (int kind = 0; kind < 3; kind++) {
 		const enum gp_fault_kind kinds[] = {GP_FAULT_ALLOC, GP_FAULT_WRITE, GP_FAULT_FSYNC};
@@ -590,6 +652,7 @@ int main(void)
 		TEST(owners_are_known_after_a_restart_and_who_has_too_much_makes_room),
 		TEST(runs_of_nobody_make_room_until_their_owner_comes_back),
 		TEST(full_disk_takes_from_runs_that_have_ended_by_the_same_rules),
+		TEST(run_whose_lease_is_just_given_back_makes_room_all_the_same),
 		TEST(disk_that_cannot_be_read_is_an_error_and_costs_no_checkpoint),
 		TEST(folder_is_for_servers_of_this_version_and_their_owner),
 		TEST(runs_of_an_older_version_go_on),
