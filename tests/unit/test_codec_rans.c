@@ -249,7 +249,7 @@ static void compare_encoded(const struct coded *a, const struct coded *b)
 static void loops_encode_alike_whatever_the_frequencies(void **state)
 {
 	(void)state;
-	const struct gp_rans_loops *loops[VERSIONS];
+	const struct gp_rans_loops *loops[VERSIONS] = {NULL};
 	static struct coded first, other;
 	static uint8_t symbols[SYMBOLS];
 	const int n = list_loops(loops);
@@ -292,7 +292,7 @@ static void decode_with(const struct gp_rans_loops *loops, const struct gp_rans_
 static void loops_decode_alike_whatever_the_words(void **state)
 {
 	(void)state;
-	const struct gp_rans_loops *loops[VERSIONS];
+	const struct gp_rans_loops *loops[VERSIONS] = {NULL};
 	static struct decoded first, other;
 	static uint8_t words[SYMBOLS + 2 * GP_RANS_GROUP_BYTES];
 	const int n = list_loops(loops);
@@ -314,7 +314,7 @@ static void loops_fill_alike(void **state)
 {
 	(void)state;
 	enum { N = 3000 };
-	const struct gp_rans_loops *loops[VERSIONS];
+	const struct gp_rans_loops *loops[VERSIONS] = {NULL};
 	static uint8_t symbols[N], filled[2][N], list[N];
 	const int n = list_loops(loops);
 	for (uint64_t seed = 0; seed < 60; seed++) {
