@@ -27,7 +27,7 @@ server_again() {
 	local port=$server_port
 	rm -f "$work/port"
 	"$build/gpserverd" --listen "127.0.0.1:$port" --port-file "$work/port" --client-lines 0 --threads 1 \
-		--state-dir "$work/state" 2>>"$work/server.log" &
+		--state-dir "$work/state" "${patient[@]}" 2>>"$work/server.log" &
 	server_pid=$!
 	comes_up $server_pid "$work/port" gpserverd "$work/server.log"
 }

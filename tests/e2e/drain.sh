@@ -35,7 +35,8 @@ server_up() { # FLAG...
 	local port=${server_port:-0}
 	rm -f "$work/port"
 	LD_PRELOAD="$build/tests/libdisk_gate.so" DISK_GATE="$gate" "$build/gpserverd" --listen "127.0.0.1:$port" \
-		--port-file "$work/port" --threads 1 --state-dir "$work/state" --idle-timeout 10m "$@" 2>"$work/server.log" &
+		--port-file "$work/port" --threads 1 --state-dir "$work/state" --idle-timeout 10m "${patient[@]}" "$@" \
+		2>"$work/server.log" &
 	server_pid=$!
 	comes_up $server_pid "$work/port" gpserverd "$work/server.log"
 	server_port=$(cat "$work/port")

@@ -29,8 +29,8 @@ server_again() { # FLAG...
 	local port=$server_port
 	for _ in $(seq 50); do
 		rm -f "$work/port"
-		"$build/gpserverd" --listen "127.0.0.1:$port" --port-file "$work/port" --threads 1 --state-dir "$work/state" "$@" \
-			2>>"$work/server.log" &
+		"$build/gpserverd" --listen "127.0.0.1:$port" --port-file "$work/port" --threads 1 --state-dir "$work/state" \
+			"${patient[@]}" "$@" 2>>"$work/server.log" &
 		server_pid=$!
 		for _ in $(seq 1200); do
 			[ -s "$work/port" ] && return 0

@@ -46,10 +46,14 @@ comes_up() { # PID PORT-FILE NAME LOG
 	exit 1
 }
 
+# No limit of time ends what a slow or busy machine (or an emulated one) takes long for.
+patient=(--task-time 1h --handshake-timeout 5m)
+
 # Starts gpserverd with further flags; sets server_pid and server_port. Scripts wait for lines of its log: none is left out.
 start_server() {
 	rm -f "$work/port"
-	"$build/gpserverd" --listen 127.0.0.1:0 --port-file "$work/port" --client-lines 0 "$@" 2>"$work/server.log" &
+	"$build/gpserverd" --listen 127.0.0.1:0 --port-file "$work/port" --client-lines 0 "${patient[@]}" "$@" \
+		2>"$work/server.log" &
 	server_pid=$!
 	comes_up $server_pid "$work/port" gpserverd "$work/server.log"
 	server_port=$(cat "$work/port")

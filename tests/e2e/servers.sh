@@ -24,7 +24,7 @@ serve() { # NAME FLAG...
 	shift
 	rm -f "$work/$name.port"
 	"$build/gpserverd" --listen 127.0.0.1:0 --port-file "$work/$name.port" --client-lines 0 --threads 1 --idle-timeout 10m \
-		"$@" 2>"$work/$name.log" &
+		"${patient[@]}" "$@" 2>"$work/$name.log" &
 	pids+=($!)
 	printf -v "${name}_pid" %s $!
 	comes_up $! "$work/$name.port" "server $name" "$work/$name.log"
@@ -131,7 +131,7 @@ client=$!
 pids+=($client)
 await said "$work/drain.log" 'resuming at step 6' || fail "it does not resume: $(cat "$work/drain.log")"
 end_server first
-"$build/gpserverd" --listen "$dead" --state-dir "$work/state" --threads 1 2>"$work/second.log" &
+"$build/gpserverd" --listen "$dead" --state-dir "$work/state" --threads 1 "${patient[@]}" 2>"$work/second.log" &
 second_pid=$!
 pids+=($second_pid)
 status=0
@@ -218,7 +218,7 @@ train_with_names() { # JSON-FILE FLAG...
 if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null && [ -e /etc/resolv.conf ]; then
 	port=${a_at##*:}
 	"$build/gpserverd" --listen "127.0.0.2:$port" --max-sessions 1 --threads 1 --idle-timeout 10m --client-lines 0 \
-		2>"$work/two.log" &
+		"${patient[@]}" 2>"$work/two.log" &
 	two_pid=$!
 	pids+=($two_pid)
 	await said "$work/two.log" 'listening on' || fail "no second address: $(cat "$work/two.log")"
