@@ -24,7 +24,8 @@ struct gp_disk_probe {
 	pthread_t thread;
 	pthread_mutex_t mutex;
 	pthread_cond_t stop;
-	bool stopping; /* with the mutex */
+	bool stopping, ended; /* with the mutex */
+	bool left;            /* with the mutex: nobody waits for the thread, which frees all */
 	atomic_bool well;
 	atomic_uint_least64_t writing_ns; /* since when it writes; 0: it does not */
 };
@@ -60,6 +61,14 @@ static void probe(struct gp_disk_probe *p)
 		gp_log(main, GP_LOG_INFO, "--state-dir %s can be written to again", p->folder);
 }
 
+static void free_probe(struct gp_disk_probe *p)
+{
+	pthread_mutex_destroy(&p->mutex);
+	pthread_cond_destroy(&p->stop);
+	gp_free(p->folder);
+	gp_free(p);
+}
+
 static void *run(void *arg)
 {
 	struct gp_disk_probe *p = arg;
@@ -75,16 +84,12 @@ static void *run(void *arg)
 		while (!p->stopping && pthread_cond_timedwait(&p->stop, &p->mutex, &until) == 0)
 			;
 	}
+	const bool left = p->left;
+	p->ended = true;
 	pthread_mutex_unlock(&p->mutex);
+	if (left)
+		free_probe(p);
 	return NULL;
-}
-
-static void free_probe(struct gp_disk_probe *p)
-{
-	pthread_mutex_destroy(&p->mutex);
-	pthread_cond_destroy(&p->stop);
-	gp_free(p->folder);
-	gp_free(p);
 }
 
 static void init_sync(struct gp_disk_probe *p)
@@ -135,10 +140,17 @@ void gp_disk_probe_free(struct gp_disk_probe *p)
 	pthread_mutex_unlock(&p->mutex);
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += JOIN_S;
-	if (pthread_timedjoin_np(p->thread, NULL, &until) == 0)
+	if (pthread_timedjoin_np(p->thread, NULL, &until) == 0) {
 		free_probe(p);
-	else
-		pthread_detach(p->thread);
+		return;
+	}
+	pthread_detach(p->thread);
+	pthread_mutex_lock(&p->mutex);
+	const bool ended = p->ended;
+	p->left = true;
+	pthread_mutex_unlock(&p->mutex);
+	if (ended) /* just now, and it has not seen that it is to free all */
+		free_probe(p);
 }
 
 bool gp_disk_probe_is_well(const struct gp_disk_probe *p, uint64_t now_ns)

@@ -44,9 +44,11 @@ enum gp_status gp_run_lease_make(const char *folder, const char *prepared, const
 /* Takes the run as it was seen; generation `seen->generation + 1` is `owner`'s then. GP_CANCELED: another one was faster. */
 enum gp_status gp_run_lease_take(const char *folder, const struct gp_lease_sight *seen, const char *owner,
 				 struct gp_err *err);
-/* The second half of gp_run_lease_take, behind the renaming: removes the work folders of earlier generations and makes the
- * owner's. A server may stand still before or within it for as long as it likes. GP_CANCELED: another server has taken the
- * run meanwhile; its work folder is as it was. */
+/* The two halves of gp_run_lease_take. The second removes the work folders of earlier generations and makes the owner's; where
+ * it fails, it gives the run back, if it can. A server may stand still before or within it for as long as it likes.
+ * GP_CANCELED: another server was faster, or has taken the run meanwhile; its work folder is as it was. */
+enum gp_status gp_run_lease_rename(const char *folder, const struct gp_lease_sight *seen, const char *owner,
+				   struct gp_err *err);
 enum gp_status gp_run_lease_settle(const char *folder, uint64_t generation, const char *owner, struct gp_err *err);
 /* Whether the run still is the owner's. GP_CANCELED: it is not. */
 enum gp_status gp_run_lease_check(const char *folder, uint64_t generation, const char *owner, struct gp_err *err);

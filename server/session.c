@@ -400,6 +400,8 @@ void gp_server_session_drain(struct gp_server_session *s)
 void gp_server_session_park(struct gp_server_session *s)
 {
 	gp_body_detach(s->body);
+	if (s->using) /* who asked before the client was here last; a client that is elsewhere now asks again */
+		gp_state_dir_unwant(s->srv->state, s->stored_as);
 	s->srv->tally.parked++;
 	s->parked_ns = gp_now_ns();
 	start_window(s);
@@ -478,6 +480,7 @@ void gp_server_session_end(struct gp_server_session *s)
 	if (s->ending)
 		return;
 	s->ending = true;
+	gp_stop_set(&s->stop);
 	s->left = !s->srv->draining && !s->srv->stopping;
 	gp_tally_sample(s);
 	gp_tally_ended(s, s->end_reason);
@@ -501,10 +504,18 @@ static bool is_refused(const struct gp_task *find)
 static void run_find(struct gp_task *task)
 {
 	struct gp_server_session *s = task->arg;
+	if (gp_stop_is_set(&s->stop)) { /* nobody waits for it: no other server is to be asked for the run */
+		task->status = gp_err_set(&task->err, GP_CANCELED, 0, __FILE__, __LINE__, "the session has ended");
+		return;
+	}
 	task->status = gp_state_dir_hold(s->srv->state, s->stored_as, &s->lease, &task->err);
 	if (is_refused(task))
 		return;
-	s->stored = gp_state_dir_common(s->srv->state, s->stored_as, s->listed, s->listed_count);
+	if (gp_state_dir_common(s->srv->state, s->stored_as, s->listed, s->listed_count, &s->stored, &task->err) !=
+	    GP_OK) {
+		task->status = GP_BUSY; /* its client comes again */
+		return;
+	}
 	s->theirs_count = s->stored ? 0 : gp_state_dir_list(s->srv->state, s->stored_as, s->theirs);
 }
 

@@ -16,6 +16,7 @@
 #define GP_SERVER_SESSION_H
 
 #include "common/base/rate.h"
+#include "common/base/stop.h"
 #include "common/net/token.h"
 #include "server/body.h"
 #include "server/server.h"
@@ -78,7 +79,8 @@ struct gp_server_session {
 	uint64_t damaged_at;
 	struct gp_lane disk; /* looks for the newest of the listed checkpoints that is stored, for WELCOME */
 	struct gp_task find;
-	uint64_t lease; /* of the run: gp_state_dir_hold; 0: there is none */
+	struct gp_stop stop; /* the session is ending: what has not begun on the disk is not begun */
+	uint64_t lease;      /* of the run: gp_state_dir_hold; 0: there is none */
 	uint64_t listed[GP_CHECKPOINTS_MAX], stored;
 	size_t listed_count;
 	uint64_t theirs[GP_CHECKPOINTS_MAX]; /* where none of the listed is stored: what is */

@@ -68,7 +68,7 @@ static uint64_t file_bytes(const char *folder, uint64_t step, const char *name)
 
 static struct gp_state_measure measure_folder(const char *folder)
 {
-	struct gp_state_measure m = {0, 0};
+	struct gp_state_measure m = {0};
 	struct stat st;
 	struct gp_err ignored;
 	uint64_t step[GP_CHECKPOINTS_MAX];
@@ -78,7 +78,11 @@ static struct gp_state_measure measure_folder(const char *folder)
 	for (int i = 0; i < count; i++)
 		m.bytes +=
 			file_bytes(folder, step[i], "state.safetensors") + file_bytes(folder, step[i], "manifest.json");
-	if (stat(folder, &st) == 0) /* changes with every checkpoint that comes or goes */
+	if (stat(folder, &st) == 0) /* changes with its lease, too */
+		m.changed_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
+	struct gp_state_path newest;
+	const int n = count ? snprintf(newest.text, sizeof newest.text, "%s/step-%012" PRIu64, folder, step[0]) : 0;
+	if (count && n < (int)sizeof newest.text && stat(newest.text, &st) == 0)
 		m.newest_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
 	return m;
 }
@@ -88,7 +92,7 @@ struct gp_state_measure gp_state_measure_run(const struct gp_state_dir *d, const
 	struct gp_state_path folder;
 	struct gp_err ignored;
 	if (gp_state_run_path(d, id, &folder, &ignored) != GP_OK)
-		return (struct gp_state_measure){0, 0};
+		return (struct gp_state_measure){0};
 	return measure_folder(folder.text);
 }
 
@@ -187,7 +191,8 @@ static enum gp_status take_in(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID
 	GP_TRY(gp_state_enter_run(d, id, &r, err));
 	r->bytes = m.bytes;
 	r->elsewhere = elsewhere;
-	r->written = r->changed_ns = m.newest_ns;
+	r->written = m.newest_ns;
+	r->changed_ns = m.changed_ns;
 	if (d->written < r->written)
 		d->written = r->written;
 	if (d->limits.names)
@@ -460,20 +465,30 @@ static enum gp_status peek(const struct gp_state_dir *d, const uint8_t run[GP_RU
 	return GP_OK;
 }
 
-uint64_t gp_state_dir_common(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const uint64_t *step,
-			     size_t count)
+/* What is there, or is not there: no failure of the disk, which another moment may put right. */
+static bool is_certain(const struct gp_err *err)
 {
-	uint64_t newest = 0;
+	return err->os_code == 0 || err->os_code == ENOENT || err->os_code == ENOTDIR;
+}
+
+enum gp_status gp_state_dir_common(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const uint64_t *step,
+				   size_t count, uint64_t *newest, struct gp_err *err)
+{
+	*newest = 0;
 	await_rest(d, run);
 	for (size_t i = 0; i < count; i++) {
 		struct gp_manifest m;
-		struct gp_err ignored;
-		if (step[i] <= newest || peek(d, run, step[i], &m, &ignored) != GP_OK)
+		if (step[i] <= *newest)
 			continue;
-		newest = step[i];
-		gp_manifest_deinit(&m);
+		if (peek(d, run, step[i], &m, err) == GP_OK) {
+			*newest = step[i];
+			gp_manifest_deinit(&m);
+		} else if (!is_certain(err)) {
+			without_path(run, GP_LOG_WARN, err);
+			return gp_err_prefix(err, "the run's checkpoints cannot be read now");
+		}
 	}
-	return newest;
+	return GP_OK;
 }
 
 int gp_state_dir_list(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step[GP_CHECKPOINTS_MAX])
@@ -499,10 +514,9 @@ enum gp_status gp_state_dir_check(const struct gp_state_dir *d, const uint8_t ru
 	return status;
 }
 
-/* Not what another moment may have put right. */
 static bool is_damage(enum gp_status status, const struct gp_err *err)
 {
-	return status == GP_INVALID && err->os_code != EMFILE && err->os_code != ENFILE && err->os_code != ENOMEM;
+	return status == GP_INVALID && is_certain(err);
 }
 
 static enum gp_status remove_one(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,

@@ -61,9 +61,10 @@ enum gp_status gp_state_dir_use(struct gp_state_dir *d, const uint8_t run[GP_RUN
 				struct gp_err *err);
 void gp_state_dir_release(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES]);
 
-/* The newest of these steps that there is a checkpoint of, as far as its manifest tells; 0: none. */
-uint64_t gp_state_dir_common(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const uint64_t *step,
-			     size_t count);
+/* The newest of these steps that there is a checkpoint of, as far as its manifest tells; 0: none. Fails where the disk does: what
+ * there is is not known then, and to begin at an older step, or anew, would remove newer ones. */
+enum gp_status gp_state_dir_common(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const uint64_t *step,
+				   size_t count, uint64_t *newest, struct gp_err *err);
 /* The steps of the run's checkpoints, newest first. Returns how many. */
 int gp_state_dir_list(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step[GP_CHECKPOINTS_MAX]);
 /* Whether there is one of this step, and it is of such a run: GP_INVALID says what differs. */

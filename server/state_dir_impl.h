@@ -93,7 +93,9 @@ enum gp_status gp_state_run_path(const struct gp_state_dir *d, const uint8_t run
 void gp_state_conceal(const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err);
 
 struct gp_state_measure {
-	uint64_t bytes, newest_ns;
+	uint64_t bytes;
+	uint64_t newest_ns;  /* when its newest checkpoint was written */
+	uint64_t changed_ns; /* when its folder was changed: a checkpoint or a lease came or went */
 };
 struct gp_state_measure gp_state_measure_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES]);
 /* What is on the disk of a run may have changed. */

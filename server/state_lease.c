@@ -70,30 +70,60 @@ static enum gp_status make_run(struct gp_state_dir *d, struct gp_state_hold *out
 	return err->code;
 }
 
+/* The lease was renamed and the rest failed, because of the disk: what it is called now is this server's own doing, and no sign
+ * that another one has had the run. The lease that this server may have had before is gone with its name. */
+static void note_half_taken(struct gp_state_dir *d, const struct gp_state_hold *hold)
+{
+	struct gp_lease_sight now;
+	struct gp_err ignored;
+	const bool own =
+		gp_run_lease_look(hold->folder.text, &now, &ignored) == GP_OK && now.generation == hold->generation;
+	pthread_mutex_lock(&d->mutex);
+	struct gp_stored_run *r = gp_state_find_run(d, hold->id);
+	r->epoch = 0;
+	if (r->seen && own) {
+		r->seen_generation = now.generation;
+		memcpy(r->seen_owner, now.owner, sizeof r->seen_owner);
+	}
+	pthread_mutex_unlock(&d->mutex);
+}
+
+/* GP_CANCELED: another server was faster, or has taken the run meanwhile. */
+static enum gp_status take_seen(struct gp_state_dir *d, const struct gp_lease_sight *seen, struct gp_state_hold *out,
+				struct gp_err *err)
+{
+	GP_TRY(gp_run_lease_rename(out->folder.text, seen, out->holder, err));
+	out->generation = seen->generation + 1;
+	const enum gp_status status = gp_run_lease_settle(out->folder.text, out->generation, out->holder, err);
+	if (status != GP_OK)
+		note_half_taken(d, out);
+	return status;
+}
+
+/* A session went on without its lease: nobody may have changed the run since. */
+static enum gp_status check_unchanged(const struct gp_lease_sight *now, const struct gp_stored_run *before,
+				      struct gp_err *err)
+{
+	if (now->generation != before->seen_generation || strcmp(now->owner, before->seen_owner) != 0)
+		GP_FAIL(err, GP_CANCELED, "another server has had the run since this session began");
+	return GP_OK;
+}
+
 /* GP_CANCELED: another server was faster, look again. */
-static enum gp_status take_run(struct gp_state_dir *d, struct gp_state_hold *out, struct gp_err *err)
+static enum gp_status take_run(struct gp_state_dir *d, const struct gp_stored_run *before, struct gp_state_hold *out,
+			       struct gp_err *err)
 {
 	struct gp_lease_sight seen;
 	GP_TRY(gp_run_lease_look(out->folder.text, &seen, err));
+	if (before->seen)
+		GP_TRY(check_unchanged(&seen, before, err));
 	if (!seen.there)
 		return make_run(d, out, err);
 	if (seen.owner[0])
 		GP_TRY(gp_keeper_ask(d->keeper, seen.owner, err));
-	GP_TRY(gp_run_lease_take(out->folder.text, &seen, out->holder, err));
-	out->generation = seen.generation + 1;
+	GP_TRY(take_seen(d, &seen, out, err));
 	if (seen.owner[0] && strcmp(seen.owner, out->holder) != 0)
 		tell_taken(d, out->id, &seen);
-	return GP_OK;
-}
-
-/* A session went on without its lease: nobody may have changed the run since. */
-static enum gp_status check_unchanged(const struct gp_state_hold *hold, const struct gp_stored_run *before,
-				      struct gp_err *err)
-{
-	struct gp_lease_sight now;
-	GP_TRY(gp_run_lease_look(hold->folder.text, &now, err));
-	if (now.generation != before->seen_generation || strcmp(now.owner, before->seen_owner) != 0)
-		GP_FAIL(err, GP_CANCELED, "another server has had the run since this session began");
 	return GP_OK;
 }
 
@@ -103,11 +133,9 @@ static enum gp_status take_patiently(struct gp_state_dir *d, const struct gp_sto
 	out->epoch = gp_keeper_epoch(d->keeper, out->holder);
 	if (out->epoch == 0)
 		GP_FAIL(err, GP_IO, "the server cannot lock runs now: its lease could not be renewed");
-	if (before->seen)
-		GP_TRY(check_unchanged(out, before, err));
 	for (int i = 0; i < TRIES; i++) {
-		const enum gp_status status = take_run(d, out, err);
-		if (status != GP_CANCELED)
+		const enum gp_status status = take_run(d, before, out, err);
+		if (status != GP_CANCELED || before->seen) /* whoever was faster has had the run */
 			return status;
 	}
 	GP_FAIL(err, GP_BUSY, "several servers want the run at once");
@@ -122,6 +150,7 @@ static void note_hold(struct gp_state_dir *d, const struct gp_state_hold *hold)
 	memcpy(r->holder, hold->holder, sizeof r->holder);
 	r->seen = r->unknown = r->elsewhere = r->of_session = false;
 	r->wants = 0;
+	r->pass = d->refresh.pass; /* the pass under way may have come by before the folder was there */
 	pthread_mutex_unlock(&d->mutex);
 }
 
@@ -305,6 +334,7 @@ static enum gp_status lock_anew(struct gp_state_dir *d, const uint8_t run[GP_RUN
 	pthread_mutex_lock(&d->mutex);
 	struct gp_stored_run *r = gp_state_find_run(d, run);
 	r->seen = r->unknown = false;
+	r->wants = 0; /* the client that was asked for is here */
 	const bool another = r->uses > 1;
 	pthread_mutex_unlock(&d->mutex);
 	GP_TRY(gp_state_lock_going(d, run, hold, err));
@@ -312,8 +342,7 @@ static enum gp_status lock_anew(struct gp_state_dir *d, const uint8_t run[GP_RUN
 		return GP_OK;
 	struct gp_lease_sight seen = {.there = true, .generation = hold->generation};
 	memcpy(seen.owner, hold->holder, sizeof seen.owner);
-	GP_TRY(gp_run_lease_take(hold->folder.text, &seen, hold->holder, err));
-	hold->generation++;
+	GP_TRY(take_seen(d, &seen, hold, err));
 	note_hold(d, hold);
 	return GP_OK;
 }

@@ -4,6 +4,7 @@
  * them, and runs of servers that have died. A pass goes over the whole folder, a part of it at each call, so that a folder
  * of thousands of runs keeps nobody waiting. See state_dir.h. Test: tests/unit/test_state_sharing.c
  */
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -86,11 +87,21 @@ static bool has_changed(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES
 	pthread_mutex_lock(&d->mutex);
 	struct gp_stored_run *r = gp_state_find_run(d, id);
 	const bool own = r && (r->uses > 0 || r->going || r->epoch > 0);
-	const bool same = r && r->changed_ns == changed && !r->elsewhere;
+	const bool same = r && r->changed_ns == changed && !r->elsewhere && !r->stuck;
 	if (r)
 		r->pass = d->refresh.pass;
 	pthread_mutex_unlock(&d->mutex);
 	return !own && !same;
+}
+
+/* With the mutex. A pass comes by in any order: how old a run is counts, not when it was met. */
+static void set_measure(struct gp_state_dir *d, struct gp_stored_run *r, const struct gp_state_measure *m)
+{
+	r->bytes = m->bytes;
+	if (m->bytes > 0 && r->written < m->newest_ns)
+		r->written = m->newest_ns;
+	if (d->written < r->written)
+		d->written = r->written;
 }
 
 static void take_note(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], const char *folder, bool elsewhere)
@@ -105,7 +116,7 @@ static void take_note(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES],
 	pthread_mutex_lock(&d->mutex);
 	const bool known = gp_state_find_run(d, id) != NULL;
 	if ((known || m.bytes > 0) && gp_state_enter_run(d, id, &r, &ignored) == GP_OK && r->uses == 0 && !r->going) {
-		gp_state_set_measure(d, r, &m);
+		set_measure(d, r, &m);
 		r->changed_ns = changed;
 		r->pass = d->refresh.pass;
 		r->elsewhere = elsewhere;
@@ -165,10 +176,13 @@ void gp_state_refresh(struct gp_state_dir *d)
 	if (!d->refresh.dir && gp_now_ns() >= d->refresh.due_ns)
 		begin_pass(d);
 	for (int n = 0; d->refresh.dir && n < RUNS_AT_ONCE && gp_now_ns() < until_ns;) {
+		errno = 0;
 		const struct dirent *e = readdir(d->refresh.dir);
 		if (!e) {
+			const bool whole = errno == 0;
 			gp_state_stop_refresh(d);
-			forget_gone(d);
+			if (whole)
+				forget_gone(d);
 		} else if (gp_run_id_parse(e->d_name, id)) {
 			look_at(d, id);
 			n++;

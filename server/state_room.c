@@ -65,10 +65,10 @@ static bool passes_share(const struct gp_state_dir *d, const char *owner)
 	return is_over(&u, &may);
 }
 
-/* Also while another thread gives its lease back, which takes a moment. */
+/* Also while another thread gives its lease back, or takes the run from a dead server, which takes a moment. */
 static bool is_idle(const struct gp_stored_run *r)
 {
-	return r->bytes > 0 && r->uses == 0 && !r->removing && !r->stuck && !r->elsewhere;
+	return r->bytes > 0 && r->uses == 0 && !r->removing && !r->stuck && (!r->elsewhere || r->going);
 }
 
 /* With the mutex: the oldest of the owner's runs that nobody uses; NULL: there is none. */
@@ -135,12 +135,12 @@ static bool remove_run(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES]
 	return !elsewhere;
 }
 
-/* Without the mutex: a large folder on a slow disk takes its time. */
-static void remove_victim(struct gp_state_dir *d, const struct victim *v)
+/* Without the mutex: a large folder on a slow disk takes its time. Returns how many bytes went. */
+static uint64_t remove_victim(struct gp_state_dir *d, const struct victim *v)
 {
 	const bool tried = remove_run(d, v->id);
 	const struct gp_state_measure left = gp_state_measure_run(d, v->id);
-	if (tried)
+	if (left.bytes == 0)
 		gp_log(main, GP_LOG_INFO, "a run's checkpoints are removed to make room (%.0f MiB)",
 		       (double)v->bytes / 1048576);
 	pthread_mutex_lock(&d->mutex);
@@ -152,6 +152,7 @@ static void remove_victim(struct gp_state_dir *d, const struct victim *v)
 	gp_state_forget_unless_needed(d, r);
 	pthread_cond_broadcast(&d->gone);
 	pthread_mutex_unlock(&d->mutex);
+	return v->bytes > left.bytes ? v->bytes - left.bytes : 0;
 }
 
 static enum gp_status refuse_share(const struct gp_state_dir *d, const struct usage *own, const struct usage *may,
@@ -225,8 +226,7 @@ bool gp_state_free_disk(struct gp_state_dir *d, const char *owner, uint64_t byte
 		pthread_mutex_unlock(&d->mutex);
 		if (!v.found)
 			break;
-		remove_victim(d, &v);
-		freed += v.bytes;
+		freed += remove_victim(d, &v);
 	}
 	return freed > 0;
 }

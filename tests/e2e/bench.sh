@@ -125,14 +125,14 @@ strike() { # SIGNAL: true when there was a row to strike; sets child
 }
 
 # One that crashes ends nothing but itself, and the next start tries it again.
-start_bench --codecs raw,fp16 --steps 40 --results "$work/crash"
+start_bench --codecs raw,fp16 --steps 400 --results "$work/crash"
 await strike KILL || fail "no row to strike"
 status=0
 wait $bench_pid || status=$?
 equal "exit status with a row that crashed" $status 1
 equal "a crash is noted" "$(grep '"event": "failure"' "$work/crash" | grep -c 'ended by signal 9')" 1
 equal "the other row has run" "$(events "$work/crash" run)" 1
-start_bench --codecs raw,fp16 --steps 40 --results "$work/crash"
+start_bench --codecs raw,fp16 --steps 400 --results "$work/crash"
 wait $bench_pid || fail "the next start: $(cat "$work/log")"
 equal "then all have run" "$(events "$work/crash" run)" 2
 

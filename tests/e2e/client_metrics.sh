@@ -41,7 +41,12 @@ is_value() { [ "$(value "$1")" = "$2" ]; }
 reaches() { awk -v got="$(value "$1")" -v want="$2" 'BEGIN { exit !(got != "" && got + 0 >= want + 0) }'; }
 is_number() { awk -v x="$(value "$1")" 'BEGIN { exit !(x + 0 > 0) }'; }
 
-start_server --threads 1 --metrics 127.0.0.1:0
+serve_figures() {
+	start_server --threads 1 --metrics 127.0.0.1:0
+	await grep -q 'live page are at' "$work/server.log" || fail "no address of the figures: $(cat "$work/server.log")"
+}
+
+serve_figures
 server_url=$(sed -nE 's|.*figures and the live page are at (http://[^ ]*/) .*|\1|p' "$work/server.log")
 told() { value_at "$server_url" 'gpserverd_session_loss{name="anonymous",seat="0"}'; }
 hears() { [ -n "$(told)" ]; }
@@ -74,7 +79,7 @@ equal "health without a server" "$(curl -s --max-time 120 "${url}healthz")" aliv
 stop_client 143
 
 # The loss that is shared is the newest one's.
-start_server --threads 1 --metrics 127.0.0.1:0
+serve_figures
 server_url=$(sed -nE 's|.*figures and the live page are at (http://[^ ]*/) .*|\1|p' "$work/server.log")
 start_client --server "127.0.0.1:$server_port" --metrics 127.0.0.1:0 --share-loss --no-eval
 await hears || fail "the server hears nothing of the loss"

@@ -78,7 +78,7 @@ newest() {
 }
 
 client_start() {
-	"$build/gpclient" train --json "${server[@]}" "${common[@]}" "${script[@]}" --checkpoint "$work/run" --checkpoint-every 3 \
+	"$build/gpclient" train --json "${server[@]}" --connect-timeout 5m "${common[@]}" "${script[@]}" --checkpoint "$work/run" --checkpoint-every 3 \
 		--resume=if-any >"$work/killed.json" 2>>"$work/killed.log" &
 	client_pid=$!
 }

@@ -244,9 +244,11 @@ has_checkpoint() {
 await has_checkpoint || fail "no checkpoint comes"
 kill -KILL "$server_pid"
 wait "$server_pid" 2>/dev/null
-"$build/gpserverd" --listen "127.0.0.1:$server_port" --device "$device" --threads 1 --state-dir "$work/state" \
-	"${patient[@]}" 2>>"$work/server.log" &
+rm -f "$work/port"
+"$build/gpserverd" --listen "127.0.0.1:$server_port" --port-file "$work/port" --device "$device" --threads 1 \
+	--state-dir "$work/state" "${patient[@]}" 2>>"$work/server.log" &
 server_pid=$!
+comes_up $server_pid "$work/port" gpserverd "$work/server.log"
 wait $client_pid || fail "a client whose server was killed: $(tail -3 "$work/killed.log")"
 equal "server killed, the client goes on from a checkpoint" "$(sha "$work/killed.json")" "$(sha "$work/whole.json")"
 stop_server

@@ -91,7 +91,7 @@ newest() {
 # The client is killed each time that it has another checkpoint, of step 1, 2, 3 ..., and begins again.
 steps=0 seen=
 while [ $steps -lt 6 ]; do
-	"$build/gpclient" train --json --no-progress "${server[@]}" "${common[@]}" "${data[@]}" "${remembers[@]}" \
+	"$build/gpclient" train --json --no-progress "${server[@]}" --connect-timeout 5m "${common[@]}" "${data[@]}" "${remembers[@]}" \
 		--checkpoint "$work/run" --checkpoint-every 1 --resume=if-any >"$work/killed.json" 2>"$work/killed.log" &
 	client_pid=$!
 	while kill -0 $client_pid 2>/dev/null && [ "$(newest)" = "$seen" ]; do

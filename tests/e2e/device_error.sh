@@ -41,7 +41,7 @@ for ((n = 1; n < 100000; n += stride)); do
 	[ $status -eq 5 ] || fail "device:$n: status $status: $(cat "$work/got.log")"
 	grep -q "server 127.0.0.1:$server_port: ${device%%:*}.*GP_FAULT" "$work/got.log" ||
 		fail "device:$n: no reason here: $(cat "$work/got.log")"
-	grep -q "warn session: session 1 .*GP_FAULT" "$work/server.log" ||
+	await grep -q "warn session: session 1 .*GP_FAULT" "$work/server.log" ||
 		fail "device:$n: no reason there: $(cat "$work/server.log")"
 	train "$work/next.json" --server "127.0.0.1:$server_port" "${flags[@]}" --steps 2 || fail "device:$n: the next client"
 	[ "$(sha "$work/next.json")" = "$(sha "$work/want.json")" ] || fail "device:$n: the next client's parameters"

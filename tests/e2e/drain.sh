@@ -44,7 +44,7 @@ server_up() { # FLAG...
 
 client_start() { # NAME FLAG...
 	"$build/gpclient" train --json --server "127.0.0.1:$server_port" --checkpoint "$work/$1" --checkpoint-every 4 \
-		--reconnect-for 10m --idle-timeout 10m "${common[@]}" "${@:2}" >"$work/$1.json" 2>>"$work/$1.log" &
+		--reconnect-for 10m --idle-timeout 10m --connect-timeout 5m "${common[@]}" "${@:2}" >"$work/$1.json" 2>>"$work/$1.log" &
 	client_pid=$!
 }
 
@@ -144,7 +144,7 @@ client_end late "the time is over"
 stop_server
 
 # Half of --drain-for is for the step; then it is given up, and what was committed is written.
-server_up --drain-for 40s
+server_up --drain-for 80s
 kept_before=$(kept_runs)
 client_start still --steps 14
 await another_run_is_kept || fail "no checkpoint"

@@ -65,7 +65,8 @@ refused 4 'refused' plain --server 127.0.0.1:1
 "$build/gpclient" train "${server[@]}" --token-file "$work/one" "${common[@]}" --model cnn --steps 100000000 --checkpoint "$work/busy" \
 	--checkpoint-every 2 2>"$work/busy.log" &
 client=$!
-await test -e "$work/busy/step-000000000004" || await test -e "$work/busy/step-000000000006" || fail "no checkpoint: $(cat "$work/busy.log")"
+has_one() { compgen -G "$work/busy/step-*" >/dev/null; }
+await has_one || fail "no checkpoint: $(cat "$work/busy.log")"
 refused 3 'another process' busy "${server[@]}" --token-file "$work/one"
 kill -INT $client
 status=0

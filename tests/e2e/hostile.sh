@@ -60,7 +60,7 @@ wait $second || fail "the client that had to wait"
 equal "parameters of the client that had to wait" "$(json_get "$work/second.json" param_sha256)" "$want"
 grep -q 'no room.*trying again' "$work/second.json.log" || fail "the client does not say that it waits: $(cat "$work/second.json.log")"
 status=0 begun=$(sessions_begun)
-"$build/gpclient" train --no-progress "${server[@]}" "${flags[@]}" --steps 3000000 --reconnect-for 0s >/dev/null 2>"$work/third.log" &
+"$build/gpclient" train --no-progress "${server[@]}" "${flags[@]}" --steps 3000000 --reconnect-for 10s >/dev/null 2>"$work/third.log" &
 third=$!
 another_session "$begun"
 "$build/gpclient" train --no-progress "${server[@]}" "${flags[@]}" --steps 1 --reconnect-for 0s >/dev/null 2>"$work/fourth.log" || status=$?
@@ -71,7 +71,7 @@ stop_server
 took=$((($(date +%s%N) - before) / 1000000))
 # Without that limit it would take as long as the client trains; a machine with other things to do may add to it.
 echo "SIGTERM to exit: $took ms"
-[ $took -lt 20000 ] || fail "SIGTERM took far longer than a step"
+[ $took -lt 120000 ] || fail "SIGTERM took far longer than a step"
 wait $third
 equal "status of a client whose server has stopped" $? 4
 finish

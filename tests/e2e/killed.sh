@@ -10,7 +10,7 @@
 . "$(dirname "$0")/lib.sh"
 
 common=(--data synthetic:shape=3x32x32,classes=10,samples=64 --batch 8 --chunks 2 --threads 1 --seed 7 --no-progress
-	--model mobilenetv2:width=0.35,stem=cifar --steps 14 --cut 1:-2 --no-eval --reconnect-for 60s)
+	--model mobilenetv2:width=0.35,stem=cifar --steps 14 --cut 1:-2 --no-eval --reconnect-for 10m --connect-timeout 5m)
 
 sha() {
 	json_get "$1" param_sha256
@@ -21,7 +21,7 @@ newest() { # FOLDER
 }
 
 server_up() { # FLAG...
-	start_server --threads 1 --state-dir "$work/state" "$@"
+	start_server --threads 1 --state-dir "$work/state" --drain-for 10m "$@"
 }
 
 # The same server again, at the same port.
@@ -30,7 +30,7 @@ server_again() { # FLAG...
 	for _ in $(seq 50); do
 		rm -f "$work/port"
 		"$build/gpserverd" --listen "127.0.0.1:$port" --port-file "$work/port" --threads 1 --state-dir "$work/state" \
-			"${patient[@]}" "$@" 2>>"$work/server.log" &
+			--drain-for 10m "${patient[@]}" "$@" 2>>"$work/server.log" &
 		server_pid=$!
 		for _ in $(seq 1200); do
 			[ -s "$work/port" ] && return 0
@@ -120,14 +120,14 @@ state_lost() {
 	local status=0 before
 	server_up
 	client_start lost --steps 100000 --schedule const
-	await test -e "$work/lost/step-000000000004/confirmed" || fail "lost: no checkpoint"
+	await compgen -G "$work/lost/step-*/confirmed" >/dev/null || fail "lost: no checkpoint"
 	kill_server
 	rm -rf "$work/state"
 	server_again
 	wait $client_pid || status=$?
 	before=$(newest "$work/lost")
 	equal "the state is lost: exit status" $status 3
-	grep -q 'no checkpoint is on both sides: here (.*lost) step.* 4.*; server .*: no checkpoint of this run$' "$work/lost.log" ||
+	grep -q 'no checkpoint is on both sides: here (.*lost) step.* [0-9].*; server .*: no checkpoint of this run$' "$work/lost.log" ||
 		fail "the state is lost: $(tail -3 "$work/lost.log")"
 	[ -n "$before" ] || fail "the state is lost, and so are the client's checkpoints"
 	stop_server

@@ -26,9 +26,9 @@ trap 'exit 130' INT TERM
 unset GP_FAULT
 export LC_ALL=C
 
-# Until the command succeeds; a minute at most. That something takes long is the machine's affair, that it never comes a failure.
+# Until the command succeeds; ten minutes at most. That something takes long is the machine's affair, that it never comes a failure.
 await() { # COMMAND...
-	for _ in $(seq 1200); do
+	for _ in $(seq 12000); do
 		"$@" && return 0
 		sleep 0.05
 	done
@@ -47,7 +47,7 @@ comes_up() { # PID PORT-FILE NAME LOG
 }
 
 # No limit of time ends what a slow or busy machine (or an emulated one) takes long for.
-patient=(--task-time 1h --handshake-timeout 5m)
+patient=(--task-time 1h --handshake-timeout 5m --idle-timeout 10m)
 
 # Starts gpserverd with further flags; sets server_pid and server_port. Scripts wait for lines of its log: none is left out.
 start_server() {
@@ -57,6 +57,7 @@ start_server() {
 	server_pid=$!
 	comes_up $server_pid "$work/port" gpserverd "$work/server.log"
 	server_port=$(cat "$work/port")
+	await grep -q 'listening on' "$work/server.log" || fail "gpserverd does not say where it listens"
 }
 
 # Ends the server with SIGTERM and checks that it left in good order.
@@ -128,9 +129,10 @@ equal() { # WHAT GOT WANT
 
 # Trains and prints the value of a key of the closing JSON.
 train() { # JSON-FILE FLAG...
-	local out=$1
+	local out=$1 flags=()
 	shift
-	"$build/gpclient" train --no-progress --json "$@" >"$out" 2>"$out.log" || {
+	[[ " $* " == *" --server "* ]] && flags=(--connect-timeout 5m) # a busy disk holds up the greeting
+	"$build/gpclient" train --no-progress --json "${flags[@]}" "$@" >"$out" 2>"$out.log" || {
 		echo "gpclient train $* failed with status $?:" >&2
 		cat "$out.log" >&2
 		return 1

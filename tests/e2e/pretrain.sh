@@ -35,7 +35,7 @@ pretrain() { # JSON-FILE FLAG...
 
 
 start_server --threads 1 --state-dir "$work/state"
-server=(--server "127.0.0.1:$server_port")
+server=(--server "127.0.0.1:$server_port" --connect-timeout 5m)
 
 both() { # NAME FLAG...
 	pretrain "$work/local.json" --local "${text[@]}" --steps 6 "${@:2}" || fail "$1: local run"

@@ -14,6 +14,7 @@ trap '[ -n "$client_pid" ] && kill "$client_pid"; [ -n "$prometheus_pid" ] && ki
 
 promtool check rules "$source_dir/deploy/prometheus/gpsplit.rules.yml" || fail "promtool refuses the alerts"
 start_server --threads 1 --metrics 127.0.0.1:0
+await grep -q 'live page are at' "$work/server.log" || fail "no address of the figures: $(cat "$work/server.log")"
 server_port_of_figures=$(sed -nE 's|.*figures and the live page are at http://[^ ]*:([0-9]+)/ .*|\1|p' "$work/server.log")
 # shellcheck disable=SC2054
 "$build/gpclient" train --no-progress --server "127.0.0.1:$server_port" --model cnn --batch 8 --chunks 2 --threads 1 --no-eval \

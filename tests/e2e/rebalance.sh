@@ -14,7 +14,7 @@
 clients=5 steps=200
 common=(--data synthetic:shape=3x32x32,classes=10,samples=64 --batch 8 --chunks 2 --threads 1 --seed 7 --no-progress
 	--model cnn --cut 1:2 --no-eval --schedule const --codec ef+uniform:bits=4 --optimizer adamw --lr 0.002
-	--steps "$steps" --idle-timeout 10m)
+	--steps "$steps" --idle-timeout 10m --connect-timeout 10m)
 declare -A pid_of port_of url_of link_of slow_of
 trainings=()
 
@@ -30,7 +30,7 @@ trap stop_all EXIT
 up() { # NAME FLAG...
 	local name=$1
 	shift
-	start_server --threads 1 --state-dir "$work/state" --lease 2s --idle-timeout 10m --resume-window 10m \
+	start_server --threads 1 --state-dir "$work/state" --lease 10s --idle-timeout 10m --resume-window 10m \
 		--metrics 127.0.0.1:0 "$@"
 	mv "$work/server.log" "$work/$name.log" # the server goes on writing there
 	pid_of[$name]=$server_pid port_of[$name]=$server_port
@@ -95,7 +95,7 @@ train_behind_links() { # NAME
 	local n
 	for ((n = 1; n <= clients; n++)); do
 		"$build/gpclient" train --json --server "127.0.0.1:${link_of[first]},127.0.0.1:${link_of[second]}" \
-			--checkpoint "$work/$1.$n" --checkpoint-every 4 --reconnect-for 10m "${common[@]}" \
+			--checkpoint "$work/$1.$n" --checkpoint-every 20 --reconnect-for 10m "${common[@]}" \
 			>"$work/$1.$n.json" 2>"$work/$1.$n.log" &
 		trainings+=($!)
 	done

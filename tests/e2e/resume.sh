@@ -12,7 +12,7 @@
 flags=(--model cnn --data synthetic:shape=3x16x16,classes=10,samples=256 --batch 32 --chunks 4 --lr 0.05 --seed 3
 	--threads 1 --codec ef+uniform:bits=6 --steps 12)
 
-start_server --threads 1 --idle-timeout 3s
+start_server --threads 1 --idle-timeout 60s
 train "$work/plain.json" --server "127.0.0.1:$server_port" "${flags[@]}" --save "$work/plain.safetensors" ||
 	fail "training without cuts"
 equal "reconnects without cuts" "$(json_get "$work/plain.json" reconnects)" 0

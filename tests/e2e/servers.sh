@@ -134,6 +134,7 @@ end_server first
 "$build/gpserverd" --listen "$dead" --state-dir "$work/state" --threads 1 "${patient[@]}" 2>"$work/second.log" &
 second_pid=$!
 pids+=($second_pid)
+await said "$work/second.log" 'listening on' || fail "the second server does not start: $(cat "$work/second.log")"
 status=0
 wait $client || status=$?
 equal "a server that stops, its state elsewhere: status" $status 0

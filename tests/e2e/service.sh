@@ -17,6 +17,7 @@ start_service() { # FLAG-OF-MANAGER... -- FLAG...
 	local flags=()
 	while [ "$1" != -- ]; do flags+=("$1") && shift; done
 	shift
+	rm -f "$work/said"
 	"$manager" "${flags[@]}" -- "$build/gpserverd" --threads 1 "$@" >"$work/said" 2>"$work/server.log" &
 	server_pid=$!
 }
@@ -25,7 +26,7 @@ start_service() { # FLAG-OF-MANAGER... -- FLAG...
 start_service --sockets 1 --watchdog 300000 -- --listen 127.0.0.1:1 --drain-for 40s
 await says '^READY=1$' || { fail "no READY=1: $(cat "$work/said" "$work/server.log")" && finish; }
 server_port=$(sed -n 's/^PORT=//p' "$work/said")
-grep -q "listening on 127.0.0.1:$server_port " "$work/server.log" || fail "another address: $(cat "$work/server.log")"
+await grep -q "listening on 127.0.0.1:$server_port " "$work/server.log" || fail "another address: $(cat "$work/server.log")"
 flags=(--model cnn --data synthetic:samples=64,shape=1x28x28 --cut 1:-1 --batch 16 --steps 3 --no-eval --threads 1 --codec raw)
 train "$work/run.json" --server "127.0.0.1:$server_port" "${flags[@]}" || fail "no training over the socket"
 train "$work/local.json" --local "${flags[@]}"

@@ -28,7 +28,7 @@ stop_all() {
 trap stop_all EXIT
 
 up() { # NAME
-	start_server --threads 1 --state-dir "$work/state" --lease 4s --resume-window 10m --metrics 127.0.0.1:0
+	start_server --threads 1 --state-dir "$work/state" --lease 15s --drain-for 2m --resume-window 10m --metrics 127.0.0.1:0
 	mv "$work/server.log" "$work/$1.log" # the server goes on writing there
 	printf -v "$1_pid" %s "$server_pid"
 	printf -v "$1_port" %s "$server_port"
@@ -71,7 +71,7 @@ await_said() { # NAME PATTERN
 client_with_a_checkpoint() { # NAME
 	lead_to first
 	"$build/gpclient" train --json --server "127.0.0.1:$link_port" --checkpoint "$work/$1" --checkpoint-every 4 \
-		--reconnect-for 10m "${common[@]}" >"$work/$1.json" 2>"$work/$1.err" &
+		--reconnect-for 10m --connect-timeout 5m "${common[@]}" >"$work/$1.json" 2>"$work/$1.err" &
 	client_pid=$!
 	await test -e "$work/$1/step-000000000004/confirmed" || fail "$1: no checkpoint: $(tail -3 "$work/$1.err")"
 }
@@ -134,10 +134,10 @@ client_at_a_checkpoint stopped
 kill -STOP "$first_pid"
 lead_to second
 client_ends stopped "stands still"
-await_said second 'server [0-9a-f]{16} .* has not been heard of for 4 s: it counts as dead'
+await_said second 'server [0-9a-f]{16} .* has not been heard of for 15 s: it counts as dead'
 kept=$(everything_kept)
 kill -CONT "$first_pid"
-await_said first 'this server .* could not renew its leases within 3 s'
+await_said first 'this server .* could not renew its leases within 11.2 s'
 await_said first 'could not renew its lease of the run'
 down first # with time to write whatever it still would
 equal "what stands there when it has come back" "$(everything_kept | sha256sum)" "$(echo "$kept" | sha256sum)"

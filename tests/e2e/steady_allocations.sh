@@ -9,7 +9,7 @@
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
 
-few=10 many=40
+few=10 many=100
 flags=(--model mobilenetv2:width=0.35,stem=cifar --data synthetic:shape=3x32x32,classes=10,samples=128 --batch 16
 	--chunks 4 --threads 2 --no-eval --clip-norm 1)
 
@@ -46,8 +46,9 @@ equal_counts() { # WHAT COUNT-FILE COUNT-FILE
 	local steps=$((many - few))
 	echo "$1: oneDNN and OpenMP made $((($(heap_calls "$3" dnnl) - $(heap_calls "$2" dnnl)) / steps)) heap calls per step"
 	local growth=$(($(heap_calls "$3" ours) - $(heap_calls "$2" ours)))
-	# One call in ten steps would show as 3. Starting and ending differ by one or two from run to run.
-	if [ $growth -ge -2 ] && [ $growth -le 2 ]; then
+	# One call in ten steps would show as 9. Starting and ending differ by one or two from run to run, and where the loop
+	# stands still for a while, a pool of messages grows by as much.
+	if [ $growth -ge -6 ] && [ $growth -le 6 ]; then
 		echo "ok: $1: $(heap_calls "$2" ours) heap calls, $growth more in $steps more steps"
 	else
 		fail "$1: $(heap_calls "$2" ours) heap calls, $growth more in $steps more steps"

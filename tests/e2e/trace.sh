@@ -117,8 +117,8 @@ for part in head body tail; do
 done
 equal "a local run has no wire" "$(json_get "$work/first.json" bound_by.up_wire)" null
 
-# The way up is slow, 40 kB a step at 500 kbit/s, and everything else is fast.
-start_link --rate-up 500kbit
+# The way up is slow, 40 kB a step at 100 kbit/s, and everything else is fast.
+start_link --rate-up 100kbit
 train "$work/slow.json" --server "127.0.0.1:$link_port" "${flags[@]}" --steps 3 --no-eval --trace "$work/slow" --log-json "$work/slow.log"
 whole "a slow link" "$work/slow"
 read -r bad pairs < <(late_arrows "$work/slow")

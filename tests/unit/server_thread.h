@@ -63,9 +63,9 @@ static inline struct gp_server_settings server_thread_settings(void)
 					   .session_memory_bytes = 256 << 20,
 					   .window = 8,
 					   .task_time_s = 600,
-					   .handshake_timeout_s = 20,
-					   .step_timeout_s = 60,
-					   .idle_timeout_s = 60};
+					   .handshake_timeout_s = 3600,
+					   .step_timeout_s = 3600,
+					   .idle_timeout_s = 3600};
 }
 
 /* Until server_thread_run, its loop is the caller's. */

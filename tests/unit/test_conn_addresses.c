@@ -153,7 +153,7 @@ static void those_that_never_answer_leave_time_for_the_next(void **state)
 	port[1] = full[1].port;
 	port[2] = there.port;
 	ports = 3;
-	const struct outcome o = connect_within(6000);
+	const struct outcome o = connect_within(30000);
 	assert_true(o.connected);
 	assert_int_equal(o.at, 2);
 	for (int i = 0; i < 2; i++)

@@ -33,7 +33,7 @@
 
 #define DEADLINE_S   0.6   /* of everything, on both sides, where a peer falls silent */
 #define NO_DEADLINE  600.0 /* where it hangs up */
-#define PATIENCE_S   60.0  /* then it hangs */
+#define PATIENCE_S   600.0  /* then it hangs */
 #define TRIES        6     /* of a trial that tells nothing; each has twice the time of the last */
 #define STOP_STALL_S 0.1   /* the link holds still while a process is stopped */
 #define CELLS        8     /* as many as phases */

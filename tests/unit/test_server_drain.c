@@ -133,7 +133,8 @@ static uint64_t newest_kept(void)
 	struct gp_state_dir *d;
 	struct gp_err err;
 	assert_int_equal(gp_state_dir_open(state_dir, &limits, &d, &err), GP_OK);
-	const uint64_t newest = gp_state_dir_common(d, run_id, (uint64_t[]){1, 2}, 2);
+	uint64_t newest;
+	assert_int_equal(gp_state_dir_common(d, run_id, (uint64_t[]){1, 2}, 2, &newest, &err), GP_OK);
 	gp_state_dir_close(d);
 	return newest;
 }

@@ -83,10 +83,17 @@ static enum gp_status write_step(struct gp_state_dir *d, const uint8_t *run, uin
 	return gp_state_dir_write(d, run, step, &spec, &item, 1, GP_CHECKPOINTS_STAY, &err);
 }
 
+static uint64_t common(struct gp_state_dir *d, const uint8_t *run, const uint64_t *step, size_t count)
+{
+	uint64_t found;
+	OK(gp_state_dir_common(d, run, step, count, &found, &err));
+	return found;
+}
+
 static uint64_t newest(struct gp_state_dir *d, const uint8_t *run)
 {
 	static const uint64_t all[] = {0, 10, 70, 20, 60, 30, 50, 40};
-	return gp_state_dir_common(d, run, all, sizeof all / sizeof all[0]);
+	return common(d, run, all, sizeof all / sizeof all[0]);
 }
 
 static void newest_step_that_both_sides_have_is_found(void **state)
@@ -97,8 +104,8 @@ static void newest_step_that_both_sides_have_is_found(void **state)
 	for (uint64_t s = 10; s <= 50; s += 10)
 		OK(write_step(d, run_a, s));
 	OK(write_step(d, run_b, 70));
-	assert_int_equal(gp_state_dir_common(d, run_a, (uint64_t[]){60, 40, 10, 0}, 4), 40);
-	assert_int_equal(gp_state_dir_common(d, run_a, (uint64_t[]){20, 10}, 2), 0);
+	assert_int_equal(common(d, run_a, (uint64_t[]){60, 40, 10, 0}, 4), 40);
+	assert_int_equal(common(d, run_a, (uint64_t[]){20, 10}, 2), 0);
 	assert_int_equal(newest(d, run_a), 50);
 	assert_int_equal(newest(d, run_b), 70);
 	assert_int_equal(newest(d, run_c), 0);

@@ -277,7 +277,8 @@ static void counts_decay_and_draws_have_the_pair_once(void **state)
 static void files_have_the_pair_once(void **state)
 {
 	(void)state;
-	static const char path[] = "/tmp/gpsplit-test-tie.safetensors";
+	char path[64]; /* this program runs several times at once, with other loops */
+	snprintf(path, sizeof path, "/tmp/gp_tie_%ld.safetensors", (long)getpid());
 	struct gp_graph *tied = make_graph(true), *free_ones = make_graph(false);
 	struct gp_weights *w, *v;
 	struct gp_st_file *f;
