@@ -26,7 +26,8 @@ trap 'exit 130' INT TERM
 unset GP_FAULT
 export LC_ALL=C
 
-# Until the command succeeds; ten minutes at most. That something takes long is the machine's affair, that it never comes a failure.
+# Until the command succeeds; ten minutes at most. That something takes long is the machine's affair, that it never comes a
+# failure.
 await() { # COMMAND...
 	for _ in $(seq 12000); do
 		"$@" && return 0

@@ -494,6 +494,33 @@ static void disk_that_cannot_be_read_is_an_error_and_costs_no_checkpoint(void **
 	gp_state_dir_close(d);
 }
 
+/* No older step, and no beginning, is offered in the place of one that cannot be read at the moment. */
+static void what_cannot_be_read_now_is_not_taken_for_missing(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_by_hand();
+	struct gp_checkpoint *c;
+	uint64_t found;
+	char manifest[192], aside[200];
+	OK(write_step(d, run_a, 10));
+	OK(write_step(d, run_a, 20));
+	snprintf(manifest, sizeof manifest, "%s/aa010000000000000000000000000000/step-000000000020/manifest.json",
+		 root);
+	snprintf(aside, sizeof aside, "%s.aside", manifest);
+	assert_int_equal(rename(manifest, aside), 0);
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(symlink("manifest.json", manifest), 0); /* ELOOP */
+	assert_int_equal(gp_state_dir_common(d, run_a, (uint64_t[]){10, 20}, 2, &found, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "cannot be read now"));
+	assert_null(strstr(err.text, root));
+	assert_int_not_equal(gp_state_dir_load(d, run_a, 20, &c, &err), GP_OK);
+	assert_int_equal(rename(aside, manifest), 0);
+	assert_int_equal(newest(d, run_a), 20);
+	OK(gp_state_dir_load(d, run_a, 20, &c, &err)); /* it was not removed as damaged */
+	gp_checkpoint_close(c);
+	gp_state_dir_close(d);
+}
+
 static enum gp_status open_second(struct gp_state_dir **out)
 {
 	const struct gp_state_limits limits = {
@@ -661,6 +688,7 @@ int main(void)
 		TEST(full_disk_takes_from_runs_that_have_ended_by_the_same_rules),
 		TEST(run_whose_lease_is_just_given_back_makes_room_all_the_same),
 		TEST(disk_that_cannot_be_read_is_an_error_and_costs_no_checkpoint),
+		TEST(what_cannot_be_read_now_is_not_taken_for_missing),
 		TEST(folder_is_for_servers_of_this_version_and_their_owner),
 		TEST(runs_of_an_older_version_go_on),
 		TEST(half_written_ones_are_removed),

@@ -284,6 +284,13 @@ static void a_server_hears_who_wants_its_runs(void **state)
 	OK(begin(&a, run_a, &lease_a));
 	live(&a, 2);
 	assert_int_equal(gp_state_dir_wants(a.d, run_a), 0);
+	/* Nor is it one for the next session, which comes before the lease was given back. */
+	assert_int_equal(begin(&b, run_a, &lease_b), GP_BUSY);
+	live(&a, 2);
+	assert_int_equal(gp_state_dir_wants(a.d, run_a), 1);
+	gp_state_dir_release(a.d, run_a);
+	OK(begin(&a, run_a, &lease_a));
+	assert_int_equal(gp_state_dir_wants(a.d, run_a), 0);
 	gp_state_dir_close(a.d);
 	gp_state_dir_close(b.d);
 }
@@ -419,6 +426,129 @@ static void a_session_without_a_lease_does_not_write_under_the_next_ones(void **
 	gp_state_dir_close(a.d);
 }
 
+/* The folder that a server makes for itself when it takes run_a for that generation cannot be made: a file is in its place. */
+static void block_work(const struct server *s, unsigned generation, char path[PATH_MAX])
+{
+	struct gp_state_figures figures;
+	char hex[GP_RUN_ID_HEX];
+	gp_state_dir_figures(s->d, &figures);
+	gp_run_id_text(run_a, hex);
+	snprintf(path, PATH_MAX, "%s/%s/work-%012u-%s", root, hex, generation, figures.owner);
+	const int fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+}
+
+/* Twice the disk lets a server take a run by half. The names that this leaves are its own doing, and it goes on. */
+static void a_run_that_was_taken_by_half_is_taken_again(void **state)
+{
+	(void)state;
+	struct server a;
+	uint64_t lease;
+	char path[PATH_MAX];
+	start(&a, 100);
+	OK(begin(&a, run_a, &lease));
+	OK(write_leased(&a, run_a, lease, 10));
+	gp_state_dir_release(a.d, run_a);
+	live(&a, 2);
+	OK(gp_state_dir_use(a.d, run_a, "", &err));
+	block_work(&a, 2, path);
+	assert_int_equal(gp_state_dir_hold(a.d, run_a, &lease, &err), GP_IO);
+	assert_int_equal(unlink(path), 0);
+	block_work(&a, 3, path);
+	assert_int_equal(write_leased(&a, run_a, 0, 20), GP_IO);
+	assert_int_equal(unlink(path), 0);
+	OK(write_leased(&a, run_a, 0, 30));
+	assert_int_equal(newest(&a, run_a), 30);
+	gp_state_dir_release(a.d, run_a);
+	gp_state_dir_close(a.d);
+}
+
+/* The same where it is a new session that takes the run from an older one of the same server. */
+static void a_session_that_takes_its_predecessors_run_by_half_writes_later(void **state)
+{
+	(void)state;
+	struct server a;
+	uint64_t first, second = 0;
+	char path[PATH_MAX];
+	start(&a, 100);
+	OK(begin(&a, run_a, &first));
+	OK(write_leased(&a, run_a, first, 10));
+	OK(gp_state_dir_use(a.d, run_a, "", &err));
+	block_work(&a, 2, path);
+	assert_int_equal(gp_state_dir_hold(a.d, run_a, &second, &err), GP_IO);
+	assert_int_equal(unlink(path), 0);
+	gp_state_dir_release(a.d, run_a); /* the older one */
+	OK(write_leased(&a, run_a, second, 20));
+	assert_int_equal(write_leased(&a, run_a, first, 30), GP_CANCELED);
+	assert_int_equal(newest(&a, run_a), 20);
+	gp_state_dir_close(a.d);
+}
+
+/* A full disk: the oldest run is another server's by now, so that it frees nothing, and the next one goes. */
+static void what_another_server_has_taken_frees_nothing(void **state)
+{
+	(void)state;
+#ifndef GP_FAULTS
+	skip();
+#endif
+	static const uint8_t run_c[GP_RUN_ID_BYTES] = {0xcc, 3};
+	struct server a, b;
+	uint64_t lease;
+	start(&a, 100);
+	start(&b, 7);
+	OK(begin(&a, run_a, &lease));
+	OK(write_leased(&a, run_a, lease, 10));
+	OK(begin(&a, run_b, &lease));
+	OK(write_leased(&a, run_b, lease, 10));
+	gp_state_dir_release(a.d, run_a);
+	gp_state_dir_release(a.d, run_b);
+	for (int i = 0; i < 3; i++) /* gives both back, and looks at nothing else */
+		gp_state_dir_tick(a.d);
+	OK(begin(&b, run_a, &lease));
+	OK(begin(&a, run_c, &lease));
+	gp_fault_arm(GP_FAULT_WRITE, 3); /* ENOSPC */
+	OK(write_leased(&a, run_c, lease, 10));
+	assert_int_equal(newest(&b, run_a), 10);
+	assert_int_equal(newest(&b, run_b), 0);
+	assert_int_equal(newest(&a, run_c), 10);
+	gp_state_dir_close(a.d);
+	gp_state_dir_close(b.d);
+}
+
+/* Whatever the order in which a server comes upon the runs of others, the oldest makes room first. */
+static void runs_that_others_wrote_go_by_their_age(void **state)
+{
+	(void)state;
+	enum { RUNS = 8 };
+	struct server a, b;
+	uint64_t lease;
+	uint8_t run[2 * RUNS][GP_RUN_ID_BYTES] = {{0}};
+	start(&b, 7);
+	for (int i = 0; i < 2 * RUNS; i++) {
+		run[i][0] = (uint8_t)(37 * (i + 1));
+		run[i][1] = (uint8_t)(i + 1);
+	}
+	for (int i = 0; i < RUNS; i++) {
+		OK(begin(&b, run[i], &lease));
+		OK(write_leased(&b, run[i], lease, 10));
+		usleep(20000); /* more than a tick of the clock that files have */
+	}
+	for (int i = RUNS - 1; i >= 0; i--)
+		gp_state_dir_release(b.d, run[i]);
+	start_with(&a, 100, RUNS * 4600); /* room for as many */
+	live(&b, 2);
+	live(&a, 2);
+	for (int i = RUNS; i < 2 * RUNS - 1; i++) {
+		OK(begin(&a, run[i], &lease));
+		OK(write_leased(&a, run[i], lease, 10));
+		assert_int_equal(newest(&a, run[i - RUNS]), 0);
+		assert_int_equal(newest(&a, run[i - RUNS + 1]), 10);
+	}
+	gp_state_dir_close(a.d);
+	gp_state_dir_close(b.d);
+}
+
 /* Where a run could not even be looked at, nobody can say later whether another server has had it. */
 static void a_run_that_could_not_be_looked_at_is_not_locked_later(void **state)
 {
@@ -540,6 +670,10 @@ int main(void)
 		TEST(a_damaged_run_is_refused_and_the_others_are_served),
 		TEST(a_run_that_could_not_be_locked_is_locked_later_if_nobody_had_it),
 		TEST(a_session_without_a_lease_does_not_write_under_the_next_ones),
+		TEST(a_run_that_was_taken_by_half_is_taken_again),
+		TEST(a_session_that_takes_its_predecessors_run_by_half_writes_later),
+		TEST(what_another_server_has_taken_frees_nothing),
+		TEST(runs_that_others_wrote_go_by_their_age),
 		TEST(a_run_that_could_not_be_looked_at_is_not_locked_later),
 		TEST(a_run_that_was_seen_in_other_hands_is_not_locked_later),
 		TEST(a_run_that_was_locked_late_and_lost_is_not_locked_again),
