@@ -31,6 +31,7 @@ struct gp_fleet {
 	uint64_t due_ns;                 /* when to look next */
 	struct seen seen[GP_FLEET_SEEN]; /* of the thread that looks */
 	int count;
+	int listed;            /* gp_fleet_view has it, of the newest look that did not fail */
 	pthread_mutex_t mutex; /* around what follows */
 	struct gp_fleet_view view;
 };
@@ -109,8 +110,7 @@ static void read_page(struct gp_fleet *f, struct seen *s)
 {
 	struct gp_beat_page page;
 	struct gp_err ignored;
-	if (gp_beat_read(f->dir, s->owner, &page, &ignored) != GP_OK ||
-	    memcmp(&page, &s->page, sizeof page) == 0)
+	if (gp_beat_read(f->dir, s->owner, &page, &ignored) != GP_OK || memcmp(&page, &s->page, sizeof page) == 0)
 		return;
 	if (s->page.bytes[0])
 		s->changed_ns = f->now_ns(f->arg);
@@ -145,13 +145,16 @@ void gp_fleet_look(struct gp_fleet *f, const char *own)
 	if (now < f->due_ns)
 		return;
 	f->due_ns = now + (uint64_t)(f->lease_s / LOOKS * 1e9);
-	if (gp_beat_each(f->dir, note_neighbour, &n, &err) != GP_OK)
+	if (gp_beat_each(f->dir, note_neighbour, &n, &err) == GP_OK) {
+		keep_neighbours(f, &n);
+		f->listed = n.all;
+	} else { /* those that are known stay; each shows by itself whether it lives */
 		gp_log(main, GP_LOG_DEBUG, "--state-dir: other servers cannot be looked for: %s", err.text);
-	keep_neighbours(f, &n);
+	}
 	for (int i = 0; i < f->count; i++)
 		read_page(f, &f->seen[i]);
 	fill(f, &view);
-	view.listed = n.all;
+	view.listed = f->listed;
 	pthread_mutex_lock(&f->mutex);
 	f->view = view;
 	pthread_mutex_unlock(&f->mutex);

@@ -35,7 +35,7 @@ pretrain() { # JSON-FILE FLAG...
 
 
 start_server --threads 1 --state-dir "$work/state"
-server=(--server "127.0.0.1:$server_port" --connect-timeout 5m)
+server=(--server "127.0.0.1:$server_port")
 
 both() { # NAME FLAG...
 	pretrain "$work/local.json" --local "${text[@]}" --steps 6 "${@:2}" || fail "$1: local run"
@@ -99,7 +99,7 @@ has_checkpoint() { # FOLDER
 run=(--model roberta:$shape "${text[@]}" --steps 30 --clip-norm 1 --checkpoint-every 4 --no-eval)
 pretrain "$work/whole.json" --local "${run[@]}" || fail "a run that nobody disturbs"
 for where in local split; do
-	place=(--local) && [ $where = split ] && place=("${server[@]}")
+	place=(--local) && [ $where = split ] && place=("${server[@]}" --connect-timeout 5m)
 	"$build/gpclient" pretrain --no-progress "${place[@]}" "${run[@]}" --checkpoint "$work/run.$where" >/dev/null 2>"$work/killed.log" &
 	pid=$!
 	for _ in $(seq 12000); do

@@ -96,6 +96,33 @@ static void others_are_seen_from_their_second_beat_on(void **state)
 }
 
 /* As after SIGKILL on another machine: nobody has taken its folder away yet. */
+/* A file stands where the servers' folder was. */
+static void a_look_that_fails_forgets_nobody(void **state)
+{
+	(void)state;
+	char command[200];
+	struct server own = begin(1), other = begin(2);
+	struct gp_fleet *f = new_fleet();
+	look(f, &own);
+	clock_s += BEAT_S;
+	beat_once(&other);
+	assert_int_equal(look(f, &own).count, 1);
+	snprintf(command, sizeof command, "cd '%s' && mv servers aside && touch servers", root);
+	assert_int_equal(system(command), 0);
+	clock_s += BEAT_S;
+	const struct gp_fleet_view failed = look(f, &own);
+	assert_int_equal(failed.count, 1);
+	assert_int_equal(failed.listed, 1);
+	snprintf(command, sizeof command, "cd '%s' && rm servers && mv aside servers", root);
+	assert_int_equal(system(command), 0);
+	clock_s += BEAT_S;
+	beat_once(&other);
+	assert_int_equal(look(f, &own).count, 1);
+	gp_fleet_free(f);
+	gp_beat_end(&own.beat);
+	gp_beat_end(&other.beat);
+}
+
 static void one_that_does_not_beat_is_not_there(void **state)
 {
 	(void)state;
@@ -219,6 +246,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(others_are_seen_from_their_second_beat_on),
+		TEST(a_look_that_fails_forgets_nobody),
 		TEST(one_that_does_not_beat_is_not_there),
 		TEST(what_tells_nothing_is_not_counted),
 		TEST(the_name_ends_where_it_did),
