@@ -16,7 +16,7 @@
 struct gp_disk_probe;
 
 enum gp_status gp_disk_probe_new(const char *folder, struct gp_disk_probe **out, struct gp_err *err);
-/* Leaves a write that hangs to itself; NULL is fine. */
+/* Leaves a write that hangs to its thread, which frees the rest; NULL is fine. */
 void gp_disk_probe_free(struct gp_disk_probe *p);
 /* By the last write that ended, or one that does not end. True before the first. */
 bool gp_disk_probe_is_well(const struct gp_disk_probe *p, uint64_t now_ns);

@@ -267,17 +267,10 @@ enum gp_status gp_run_lease_settle(const char *folder, uint64_t generation, cons
 	return status;
 }
 
-enum gp_status gp_run_lease_rename(const char *folder, const struct gp_lease_sight *seen, const char *owner,
-				   struct gp_err *err)
-{
-	return rename_lease(folder, seen, seen->generation + 1, owner, err);
-}
-
 enum gp_status gp_run_lease_take(const char *folder, const struct gp_lease_sight *seen, const char *owner,
 				 struct gp_err *err)
 {
-	GP_TRY(gp_run_lease_rename(folder, seen, owner, err));
-	return gp_run_lease_settle(folder, seen->generation + 1, owner, err);
+	return rename_lease(folder, seen, seen->generation + 1, owner, err);
 }
 
 enum gp_status gp_run_lease_work(const char *folder, uint64_t generation, const char *owner, char out[PATH_MAX],

@@ -41,14 +41,13 @@ enum gp_status gp_run_lease_look(const char *folder, struct gp_lease_sight *out,
 /* A run that is not there: made in the folder `prepared`, which must be on the same file system, and put into place.
  * GP_CANCELED: another one has made it meanwhile. Generation 1 is `owner`'s then. */
 enum gp_status gp_run_lease_make(const char *folder, const char *prepared, const char *owner, struct gp_err *err);
-/* Takes the run as it was seen; generation `seen->generation + 1` is `owner`'s then. GP_CANCELED: another one was faster. */
+/* Takes the run as it was seen, by renaming its lease; generation `seen->generation + 1` is `owner`'s then, who has to settle
+ * before it changes anything. GP_CANCELED: another one was faster. */
 enum gp_status gp_run_lease_take(const char *folder, const struct gp_lease_sight *seen, const char *owner,
 				 struct gp_err *err);
-/* The two halves of gp_run_lease_take. The second removes the work folders of earlier generations and makes the owner's; where
- * it fails, it gives the run back, if it can. A server may stand still before or within it for as long as it likes.
- * GP_CANCELED: another server was faster, or has taken the run meanwhile; its work folder is as it was. */
-enum gp_status gp_run_lease_rename(const char *folder, const struct gp_lease_sight *seen, const char *owner,
-				   struct gp_err *err);
+/* Behind gp_run_lease_take: removes the work folders of earlier generations and makes the owner's; where that fails, the run is
+ * given back, if it can be. A server may stand still before or within it for as long as it likes. GP_CANCELED: another server
+ * has taken the run meanwhile; its work folder is as it was. */
 enum gp_status gp_run_lease_settle(const char *folder, uint64_t generation, const char *owner, struct gp_err *err);
 /* Whether the run still is the owner's. GP_CANCELED: it is not. */
 enum gp_status gp_run_lease_check(const char *folder, uint64_t generation, const char *owner, struct gp_err *err);

@@ -144,7 +144,7 @@ bool gp_server_session_tell_fallback(const struct gp_server_session *s);
 void gp_server_session_end(struct gp_server_session *s);
 /* Takes HELLO's list of checkpoints, locks the run, looks for the newest of them that the server has, too, and calls
  * gp_server_link_welcome with it: at once, or, where the disk is to be read, later and only if the link still stands then.
- * Where another server has the run, the link and the session end (GP_BUSY).
+ * Where another server has the run, or the checkpoints cannot be read at the moment, the link and the session end (GP_BUSY).
  * From here to the end of the session the run's checkpoints make room for nothing else. */
 enum gp_status gp_server_session_find_stored(struct gp_server_session *s, const uint64_t *step, size_t count,
 					     struct gp_err *err);

@@ -66,10 +66,17 @@ static uint64_t file_bytes(const char *folder, uint64_t step, const char *name)
 	return n < (int)sizeof path.text && stat(path.text, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
+uint64_t gp_state_changed_ns(const char *folder)
+{
+	struct stat st;
+	if (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode))
+		return 0;
+	return (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
+}
+
 static struct gp_state_measure measure_folder(const char *folder)
 {
 	struct gp_state_measure m = {0};
-	struct stat st;
 	struct gp_err ignored;
 	uint64_t step[GP_CHECKPOINTS_MAX];
 	int count = 0;
@@ -78,12 +85,11 @@ static struct gp_state_measure measure_folder(const char *folder)
 	for (int i = 0; i < count; i++)
 		m.bytes +=
 			file_bytes(folder, step[i], "state.safetensors") + file_bytes(folder, step[i], "manifest.json");
-	if (stat(folder, &st) == 0) /* changes with its lease, too */
-		m.changed_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
+	m.changed_ns = gp_state_changed_ns(folder);
 	struct gp_state_path newest;
 	const int n = count ? snprintf(newest.text, sizeof newest.text, "%s/step-%012" PRIu64, folder, step[0]) : 0;
-	if (count && n < (int)sizeof newest.text && stat(newest.text, &st) == 0)
-		m.newest_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
+	if (count && n < (int)sizeof newest.text)
+		m.newest_ns = gp_state_changed_ns(newest.text);
 	return m;
 }
 
@@ -125,15 +131,6 @@ enum gp_status gp_state_enter_run(struct gp_state_dir *d, const uint8_t id[GP_RU
 	memcpy((*out)->id, id, GP_RUN_ID_BYTES);
 	(*out)->pass = d->refresh.pass;
 	return GP_OK;
-}
-
-void gp_state_set_measure(struct gp_state_dir *d, struct gp_stored_run *r, const struct gp_state_measure *m)
-{
-	if (m->bytes > 0 && m->newest_ns != r->written) {
-		r->written = m->newest_ns > d->written ? m->newest_ns : d->written + 1;
-		d->written = r->written;
-	}
-	r->bytes = m->bytes;
 }
 
 void gp_state_forget_unless_needed(struct gp_state_dir *d, struct gp_stored_run *r)
@@ -424,13 +421,23 @@ static void await_rest(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES
 	pthread_mutex_unlock(&d->mutex);
 }
 
+/* With the mutex. Of two checkpoints that this server writes within a tick of the clock that files have, the second is newer. */
+static void set_own_measure(struct gp_state_dir *d, struct gp_stored_run *r, const struct gp_state_measure *m)
+{
+	if (m->bytes > 0 && m->newest_ns != r->written) {
+		r->written = m->newest_ns > d->written ? m->newest_ns : d->written + 1;
+		d->written = r->written;
+	}
+	r->bytes = m->bytes;
+}
+
 void gp_state_measure_again(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES])
 {
 	const struct gp_state_measure m = gp_state_measure_run(d, run);
 	pthread_mutex_lock(&d->mutex);
 	struct gp_stored_run *r = gp_state_find_run(d, run);
 	if (r) {
-		gp_state_set_measure(d, r, &m);
+		set_own_measure(d, r, &m);
 		gp_state_forget_unless_needed(d, r);
 	}
 	pthread_mutex_unlock(&d->mutex);

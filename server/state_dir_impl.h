@@ -97,6 +97,8 @@ struct gp_state_measure {
 	uint64_t newest_ns;  /* when its newest checkpoint was written */
 	uint64_t changed_ns; /* when its folder was changed: a checkpoint or a lease came or went */
 };
+/* When something in a folder has come, gone or been renamed; 0: there is no such folder. */
+uint64_t gp_state_changed_ns(const char *folder);
 struct gp_state_measure gp_state_measure_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES]);
 /* What is on the disk of a run may have changed. */
 void gp_state_measure_again(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES]);
@@ -108,7 +110,6 @@ struct gp_stored_run *gp_state_find_run(const struct gp_state_dir *d, const uint
 /* The one that is there, or a new one of nobody. */
 enum gp_status gp_state_enter_run(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_stored_run **out,
 				  struct gp_err *err);
-void gp_state_set_measure(struct gp_state_dir *d, struct gp_stored_run *r, const struct gp_state_measure *m);
 void gp_state_forget_unless_needed(struct gp_state_dir *d, struct gp_stored_run *r);
 
 /* state_room.c: makes the owner's checkpoints, and all, fit into their bounds. GP_NOMEM: nothing may go. */

@@ -92,7 +92,7 @@ static void note_half_taken(struct gp_state_dir *d, const struct gp_state_hold *
 static enum gp_status take_seen(struct gp_state_dir *d, const struct gp_lease_sight *seen, struct gp_state_hold *out,
 				struct gp_err *err)
 {
-	GP_TRY(gp_run_lease_rename(out->folder.text, seen, out->holder, err));
+	GP_TRY(gp_run_lease_take(out->folder.text, seen, out->holder, err));
 	out->generation = seen->generation + 1;
 	const enum gp_status status = gp_run_lease_settle(out->folder.text, out->generation, out->holder, err);
 	if (status != GP_OK)

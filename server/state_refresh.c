@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -15,15 +14,6 @@
 
 #define PASS_EVERY_S 30
 #define RUNS_AT_ONCE 64
-
-/* When the folder itself has changed: with every checkpoint that comes or goes, and with every lease. 0: there is none. */
-static uint64_t changed_ns(const char *folder)
-{
-	struct stat st;
-	if (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode))
-		return 0;
-	return (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
-}
 
 /* --- the runs of dead servers ------------------------------------------------------------------------------------- */
 
@@ -109,7 +99,7 @@ static void take_note(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES],
 	char owner[GP_STATE_OWNER_ROOM] = "";
 	struct gp_stored_run *r;
 	struct gp_err ignored;
-	const uint64_t changed = changed_ns(folder);
+	const uint64_t changed = gp_state_changed_ns(folder);
 	const struct gp_state_measure m = gp_state_measure_run(d, id);
 	if (d->limits.names)
 		gp_state_read_owner(folder, owner);
@@ -131,7 +121,8 @@ static void look_at(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES])
 {
 	struct gp_state_path folder;
 	struct gp_err ignored;
-	if (gp_state_run_path(d, id, &folder, &ignored) != GP_OK || !has_changed(d, id, changed_ns(folder.text)))
+	if (gp_state_run_path(d, id, &folder, &ignored) != GP_OK ||
+	    !has_changed(d, id, gp_state_changed_ns(folder.text)))
 		return;
 	const bool elsewhere = gp_state_reclaim(d, id);
 	take_note(d, id, folder.text, elsewhere);

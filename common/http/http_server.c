@@ -359,8 +359,7 @@ static struct MHD_Daemon *start_daemon(struct gp_http_server *s)
 		return NULL;
 	add_option(list, &n, MHD_OPTION_LISTEN_SOCKET, fd, NULL);
 	add_option(list, &n, MHD_OPTION_CONNECTION_LIMIT, GP_HTTP_CONNECTIONS, NULL);
-	const int idle_s = s->set.request_s > GP_HTTP_IDLE_S ? (int)s->set.request_s : GP_HTTP_IDLE_S;
-	add_option(list, &n, MHD_OPTION_CONNECTION_TIMEOUT, idle_s, NULL);
+	add_option(list, &n, MHD_OPTION_CONNECTION_TIMEOUT, s->set.idle_s > 0 ? s->set.idle_s : GP_HTTP_IDLE_S, NULL);
 	add_option(list, &n, MHD_OPTION_CONNECTION_MEMORY_LIMIT, GP_HTTP_HEAD_BYTES, NULL);
 	if (!s->set.loopback)
 		add_option(list, &n, MHD_OPTION_PER_IP_CONNECTION_LIMIT, GP_HTTP_OF_ADDRESS, NULL);

@@ -54,6 +54,7 @@ struct gp_http_settings {
 	 * they had one. */
 	const char *cert, *key, *ca;
 	double request_s; /* 0: GP_HTTP_REQUEST_S */
+	unsigned idle_s;  /* 0: GP_HTTP_IDLE_S */
 	void (*answer)(void *arg, const struct gp_http_request *request, struct gp_http_reply *out);
 	void *arg;
 };

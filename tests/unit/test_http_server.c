@@ -60,6 +60,7 @@ static void open_site(struct site *s, double request_s)
 					     .loopback = true,
 					     .name = "--metrics",
 					     .request_s = request_s,
+					     .idle_s = 3600, /* no answer ends because this machine stands still */
 					     .answer = answer,
 					     .arg = s};
 	if (gp_http_server_start(&set, &s->server, &err) != GP_OK)

@@ -98,6 +98,12 @@ static void a_run_is_made_by_one_of_two(void **state)
 	assert_int_not_equal(access(prepared, F_OK), 0);
 }
 
+static enum gp_status take(const struct gp_lease_sight *seen, const char *owner, struct gp_err *e)
+{
+	GP_TRY(gp_run_lease_take(run, seen, owner, e));
+	return gp_run_lease_settle(run, seen->generation + 1, owner, e);
+}
+
 /* The other one has removed the run in the moment between two of its steps. */
 static void an_empty_folder_is_as_good_as_none(void **state)
 {
@@ -114,8 +120,8 @@ static void of_two_that_saw_the_same_one_gets_the_run(void **state)
 	OK(gp_run_lease_make(run, prepared, anna, &err));
 	OK(write_step(anna, 1, 10));
 	const struct gp_lease_sight seen = look();
-	OK(gp_run_lease_take(run, &seen, bert, &err));
-	assert_int_equal(gp_run_lease_take(run, &seen, carl, &err), GP_CANCELED);
+	OK(take(&seen, bert, &err));
+	assert_int_equal(take(&seen, carl, &err), GP_CANCELED);
 	expect_holder(bert, 2);
 	OK(gp_run_lease_check(run, 2, bert, &err));
 	assert_int_equal(gp_run_lease_check(run, 1, anna, &err), GP_CANCELED);
@@ -134,7 +140,7 @@ static void who_stood_still_while_taking_a_run_leaves_the_next_ones_work(void **
 	snprintf(to, sizeof to, "%s/lease-000000000002-%s", run, bert);
 	assert_int_equal(rename(from, to), 0); /* bert's first half */
 	const struct gp_lease_sight seen = look();
-	OK(gp_run_lease_take(run, &seen, carl, &err));
+	OK(take(&seen, carl, &err));
 	OK(write_step(carl, 3, 20));
 	assert_int_equal(gp_run_lease_settle(run, 2, bert, &err), GP_CANCELED);
 	OK(gp_run_lease_work(run, 3, carl, theirs, &err));
@@ -153,9 +159,9 @@ static void a_work_folder_made_too_late_goes_again(void **state)
 	char work[PATH_MAX];
 	OK(gp_run_lease_make(run, prepared, anna, &err));
 	const struct gp_lease_sight seen = look();
-	OK(gp_run_lease_take(run, &seen, bert, &err));
+	OK(take(&seen, bert, &err));
 	const struct gp_lease_sight next = look();
-	OK(gp_run_lease_take(run, &next, carl, &err));
+	OK(take(&next, carl, &err));
 	OK(gp_run_lease_work(run, 2, bert, work, &err));
 	assert_int_equal(gp_run_lease_settle(run, 2, bert, &err), GP_CANCELED);
 	assert_int_not_equal(access(work, F_OK), 0);
@@ -170,7 +176,7 @@ static void who_has_lost_a_run_changes_nothing_of_it(void **state)
 	OK(write_step(anna, 1, 10));
 	OK(gp_run_lease_work(run, 1, anna, work, &err));
 	const struct gp_lease_sight seen = look();
-	OK(gp_run_lease_take(run, &seen, bert, &err));
+	OK(take(&seen, bert, &err));
 	OK(write_step(bert, 2, 20));
 	assert_int_not_equal(write_step(anna, 1, 30), GP_OK);
 	assert_int_not_equal(write_step(anna, 1, 20), GP_OK);
@@ -192,7 +198,7 @@ static void what_was_half_written_is_gone_before_the_taker_looks(void **state)
 	make_entry("work-000000000001-00000000000000aa/tmp-step-000000000020", true);
 	make_entry("work-000000000001-00000000000000aa/tmp-step-000000000020/state.safetensors", false);
 	const struct gp_lease_sight seen = look();
-	OK(gp_run_lease_take(run, &seen, bert, &err));
+	OK(take(&seen, bert, &err));
 	snprintf(from, sizeof from, "%s/work-000000000001-00000000000000aa/tmp-step-000000000020", run);
 	snprintf(to, sizeof to, "%s/step-000000000020", run);
 	assert_int_not_equal(rename(from, to), 0);
@@ -212,7 +218,7 @@ static void expect_made_good(bool removed)
 	if (removed)
 		assert_int_equal(rmdir(work), 0);
 	const struct gp_lease_sight seen = look();
-	OK(gp_run_lease_take(run, &seen, carl, &err));
+	OK(take(&seen, carl, &err));
 	expect_holder(carl, 3);
 	assert_int_not_equal(access(work, F_OK), 0);
 	OK(write_step(carl, 3, 20));
@@ -242,7 +248,7 @@ static void what_is_given_back_is_free_and_counts_on(void **state)
 	expect_holder("", 1);
 	assert_int_not_equal(write_step(anna, 1, 20), GP_OK);
 	const struct gp_lease_sight seen = look();
-	OK(gp_run_lease_take(run, &seen, anna, &err));
+	OK(take(&seen, anna, &err));
 	expect_holder(anna, 2);
 	assert_int_not_equal(write_step(anna, 1, 20), GP_OK); /* of the first time */
 	OK(write_step(anna, 2, 20));
@@ -308,7 +314,7 @@ static void a_run_of_an_older_version_gets_a_lease_and_loses_what_was_half_writt
 	OK(gp_run_lease_introduce(run, &err));
 	expect_holder("", 0);
 	const struct gp_lease_sight seen = look();
-	OK(gp_run_lease_take(run, &seen, anna, &err));
+	OK(take(&seen, anna, &err));
 	expect_holder(anna, 1);
 	assert_false(is_there("tmp-step-000000000020"));
 	assert_true(is_there("step-000000000010"));
