@@ -24,7 +24,7 @@
 #include "common/graph/ops/op_batch_norm.h"
 #include "common/graph/ops/op_elementwise.h"
 
-enum { SAMPLES = 2, CHUNKS = 3, WINDOW = 2, DEADLINE_S = 60, TRACE_BYTES = 1 << 18 };
+enum { SAMPLES = 2, CHUNKS = 3, WINDOW = 2, DEADLINE_S = 600, TRACE_BYTES = 1 << 18 };
 #define SESSION 77u
 
 /* One memory of each kind, on both ends. */
@@ -237,7 +237,7 @@ static inline void turn_until(struct rig *r, const int *counter, int value)
 	while (*counter < value) {
 		uv_run(&r->loop, UV_RUN_ONCE);
 		if (gp_now_ns() - begin > DEADLINE_S * UINT64_C(1000000000))
-			fail_msg("nothing happened for a minute");
+			fail_msg("nothing happened for ten minutes");
 	}
 }
 

@@ -16,6 +16,7 @@
 #include "client/models/models.h"
 #include "kernels/cpu/math/bf16.h"
 #include "tests/unit/server_thread.h"
+#include "tests/unit/tcp_counts.h"
 #include "common/graph/graph_part.h"
 
 enum { BATCH = 8, CHUNKS = 4, STEPS = 3, VAL_BATCHES = 3, CLASSES = 10 };
@@ -343,10 +344,12 @@ static void our_bytes_are_the_kernels(void **state)
 	assert_int_equal(up->kind[GP_FRAME_GRAD_UP].frames, train);
 	assert_int_equal(up->kind[GP_FRAME_ACT_UP].tensor_bytes, (train + eval) * chunk * sizeof(float));
 	assert_true(up->kind[GP_FRAME_ACT_UP].payload_bytes < (train + eval) * (chunk + 64));
-	assert_true(f.tcp.valid);
-	assert_true(f.tcp.bytes_received == f.account.received.wire_bytes);
-	double difference = (double)f.tcp.bytes_acked - (double)up->wire_bytes;
-	assert_true(difference < 0.005 * (double)up->wire_bytes && difference > -0.005 * (double)up->wire_bytes);
+	assert_int_equal(f.tcp.valid, kernel_counts_bytes());
+	if (f.tcp.valid) {
+		assert_true(f.tcp.bytes_received == f.account.received.wire_bytes);
+		double difference = (double)f.tcp.bytes_acked - (double)up->wire_bytes;
+		assert_true(fabs(difference) < 0.005 * (double)up->wire_bytes);
+	}
 	rig_deinit(&r);
 	server_thread_stop(server);
 }
