@@ -62,7 +62,7 @@ static inline struct gp_server_settings server_thread_settings(void)
 					   .max_unopened = 16,
 					   .session_memory_bytes = 256 << 20,
 					   .window = 8,
-					   .task_time_s = 600,
+					   .task_time_s = 1e6,
 					   .handshake_timeout_s = 3600,
 					   .step_timeout_s = 3600,
 					   .idle_timeout_s = 3600};

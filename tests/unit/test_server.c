@@ -10,6 +10,7 @@
 
 #include "kernels/loops/simd.h"
 #include "tests/sanitized.h"
+#include "tests/unit/bf16_reference.h"
 
 /* Each test leaves the server as it was: a good client gets READY at the end of it. */
 
@@ -195,7 +196,7 @@ static void a_precision_that_the_processor_lacks_is_neither_offered_nor_given(vo
 {
 	struct fixture *f = *state;
 	struct raw_peer c;
-	gp_isa_limit(GP_ISA_AVX2);
+	gp_isa_limit(ISA_WITHOUT_BF16);
 	client_connect(&c, f);
 	put_preface(&c);
 	put_hello(&c, GP_PROTO_VERSION);
