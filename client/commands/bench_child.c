@@ -41,6 +41,7 @@ struct running {
 /* In the new process: only what a program with threads may do between fork and exec. */
 static void become(const struct gp_bench_child *c, const char **argv, pid_t parent)
 {
+	static const char failed[] = "gpclient cannot start itself again by " SELF;
 	const int in = open("/dev/null", O_RDONLY);
 	const int out = open(c->said, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 	prctl(PR_SET_PDEATHSIG, SIGTERM); /* it does not go on alone */
@@ -49,7 +50,8 @@ static void become(const struct gp_bench_child *c, const char **argv, pid_t pare
 		_exit(1);
 	setpgid(0, 0); /* Ctrl-C is for this side, which passes it on */
 	execv(SELF, (char *const *)argv);
-	_exit(127);
+	const bool told = write(STDERR_FILENO, failed, sizeof failed - 1) == sizeof failed - 1;
+	_exit(told ? 127 : 1);
 }
 
 static enum gp_status start(struct running *r, const char *server, struct gp_err *err)

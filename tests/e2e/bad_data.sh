@@ -128,11 +128,11 @@ mkdir -p d/val && cp -r d/train/c0 d/val/
 cnn=(--model cnn --chunks 2)
 scale='mean= and std= are of pixels between 0 and 1'
 told "one class" 1 'all 4 training samples have the same label' "${cnn[@]}" --data folder:d,size=32
-told "a mean of 0 to 255" 1 "$scale" "${cnn[@]}" --data synthetic:shape=3x32x32,mean=127.5,std=127.5
-told "a mean of 0 to 1" 0 "$scale" "${cnn[@]}" --data synthetic:shape=3x32x32,mean=0.5,std=0.5
-bn=(--model mobilenetv2:width=0.1,stem=cifar --data synthetic:shape=3x32x32)
+told "a mean of 0 to 255" 1 "$scale" "${cnn[@]}" --data synthetic:shape=3x32x32,mean=127.5,std=127.5,samples=64
+told "a mean of 0 to 1" 0 "$scale" "${cnn[@]}" --data synthetic:shape=3x32x32,mean=0.5,std=0.5,samples=64
+bn=(--model mobilenetv2:width=0.1,stem=cifar --data synthetic:shape=3x32x32,samples=64)
 told "chunks of one sample with batch norm" 1 'batch norm takes its statistics from chunks of 1 sample,' "${bn[@]}" --chunks 4
 told "chunks of two" 1 'chunks of 2 samples, which is less than the 16' "${bn[@]}" --chunks 2
 told "chunks of one sample, batch norm frozen" 0 warn "${bn[@]}" --chunks 4 --freeze 'features.*'
-told "chunks of one sample without batch norm" 0 warn --model fasttext --chunks 4 --data synthetic:tokens=8
+told "chunks of one sample without batch norm" 0 warn --model fasttext --chunks 4 --data synthetic:tokens=8,samples=64
 finish
