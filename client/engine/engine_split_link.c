@@ -146,14 +146,24 @@ static void lose_calibration(struct split_engine *e)
 	gp_client_session_fail(&e->session, GP_PEER, text);
 }
 
-static void link_resumed(void *arg, const struct gp_place *server)
+static void link_renewed(void *arg)
 {
 	struct split_engine *e = arg;
-	if (!e->session.resumed && e->calibrated && e->session.fetch_into) {
+	if (!e->in_place)
+		return;
+	gp_split_undo(e);
+	gp_split_begin_at_step(e);
+	e->state_hash = gp_flows_state_hash(&e->flows);
+}
+
+static void link_resumed(void *arg, const struct gp_place *server, bool renewed)
+{
+	struct split_engine *e = arg;
+	if (renewed && e->calibrated && e->session.fetch_into) {
 		lose_calibration(e);
 		return;
 	}
-	if (!e->session.resumed && !e->train && e->calibrates && !e->pass_idle) {
+	if (renewed && !e->train && e->calibrates && !e->pass_idle) {
 		begin_calibration_anew(e);
 		return;
 	}
@@ -188,6 +198,7 @@ const struct gp_client_frames gp_split_frames = {.frame_begin = gp_split_frame_b
 						 .frame_lost = gp_split_frame_lost,
 						 .lost = link_lost,
 						 .place = where_we_are,
+						 .renewed = link_renewed,
 						 .resumed = link_resumed,
 						 .committed = gp_split_codecs_committed,
 						 .checkpointed = gp_split_checkpointed,

@@ -169,6 +169,7 @@ enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err)
 	gp_split_begin_at_step(e);
 	e->state_hash = gp_flows_state_hash(&e->flows);
 	gp_client_session_rewind(&e->session, step, again);
+	gp_run_state_found(e->base.spec.run, step);
 	if (!e->session_open)
 		gp_run_state_tell(e->base.spec.run, step);
 	return GP_OK;

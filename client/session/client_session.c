@@ -72,10 +72,10 @@ static void check_deadline(uv_timer_t *timer)
 	check_stop(s);
 	if (!s->waiting || (double)(now - s->progress_ns) * 1e-9 < s->patience_s)
 		return;
-	snprintf(text, sizeof text, "server %.200s answers, but has made no progress for %g s", gp_client_session_server(s),
-		 s->patience_s);
-	if (s->opened && s->state < GP_LINK_RUN)
-		gp_client_session_lose(s, GP_TIMEOUT, text); /* the session may still be resumed over another link */
+	snprintf(text, sizeof text, "server %.200s answers, but has made no progress for %g s",
+		 gp_client_session_server(s), s->patience_s);
+	if (s->state < GP_LINK_RUN)
+		gp_client_session_lose(s, GP_TIMEOUT, text); /* over another link, or at another server, it may go on */
 	else
 		gp_client_session_fail(s, GP_TIMEOUT, text);
 }
@@ -164,6 +164,7 @@ static void channel_opened(void *arg)
 	struct gp_err err;
 	s->state = GP_LINK_WELCOME;
 	s->met = true;
+	s->progress_ns = gp_now_ns();
 	if (gp_client_session_send_hello(s, &err) != GP_OK && !s->lost)
 		gp_client_session_fail(s, err.code, err.text);
 }

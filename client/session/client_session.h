@@ -58,9 +58,12 @@ struct gp_client_frames { /* the engine's part of struct gp_channel_cbs, and of 
 	/* After `lost`: gives what this end lacks, with so many tensors up and down. False: nothing of a step is
 	 * under way. */
 	bool (*place)(void *arg, struct gp_place *out, int *up, int *down);
+	/* After `lost`, where there is no `restart`: an OPEN begins the session anew at the server. Takes back what `lost` has
+	 * left in its place. */
+	void (*renewed)(void *arg);
 	/* There is a channel again: the step goes on where the server says that it lacks something, NULL: what was
-	 * taken back may begin again. */
-	void (*resumed)(void *arg, const struct gp_place *server);
+	 * taken back may begin again. `renewed`: the server has begun the session anew since `lost`. */
+	void (*resumed)(void *arg, const struct gp_place *server, bool renewed);
 	/* COMMITTED of this step, in a session with a ladder: what it tells of codecs and of the link. Its numbers
 	 * are the server's word. */
 	void (*committed)(void *arg, uint64_t step, const struct gp_committed *c);
@@ -156,13 +159,14 @@ struct gp_client_session {
 	bool met, returning, welcomed, resumed, opened, lost;
 	bool answered, ready; /* READY has come; and every frame with weights is back from the channel, too */
 	bool rewound;         /* what is waited for will not come: the engine has gone back to an earlier step */
+	bool renewed;         /* since the last link on which steps went on, an OPEN has begun the session anew */
 	bool params_done, all_committed, waiting, peer_gave_up, pausing;
 	bool stays;     /* the same server is asked again */
 	bool sent_away; /* the server said so itself, where there was a session to end */
-	bool reached; /* somebody accepted the last connection */
-	bool near;    /* at a loopback address */
-	int damages;  /* links that have damaged data, since the last gain */
-	int strange;  /* connections accepted by a peer that has never said who it is */
+	bool reached;   /* somebody accepted the last connection */
+	bool near;      /* at a loopback address */
+	int damages;    /* links that have damaged data, since the last gain */
+	int strange;    /* connections accepted by a peer that has never said who it is */
 	int timers_open;
 	struct gp_err lost_err;
 	struct gp_client_standstill standstill;

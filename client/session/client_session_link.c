@@ -85,6 +85,7 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 	struct gp_err err;
 	note_addresses(s);
 	s->connecting = NULL;
+	s->progress_ns = gp_now_ns();
 	s->strange += conn && !s->met;
 	s->reached = conn != NULL;
 	if (!conn) {
@@ -144,8 +145,8 @@ static enum gp_status ask_for_records(struct gp_client_session *s, double timeou
 	if (s->looking) {
 		gp_srv_cancel(s->looking);
 		s->looking = NULL;
-		gp_err_set(err, GP_TIMEOUT, 0, __FILE__, __LINE__, "srv:%s: no answer of a name server within %.3g s", name,
-			   timeout_s);
+		gp_err_set(err, GP_TIMEOUT, 0, __FILE__, __LINE__, "srv:%s: no answer of a name server within %.3g s",
+			   name, timeout_s);
 		gp_client_session_lose(s, GP_TIMEOUT, err->text);
 	}
 	if (s->status == GP_OK && !s->lost)
@@ -522,7 +523,7 @@ void gp_client_session_refuse(struct gp_client_session *s, enum gp_status status
 {
 	if (s->status != GP_OK || s->lost)
 		return;
-	if (s->state > GP_LINK_WELCOME) {
+	if (s->state > GP_LINK_LOAD) {
 		gp_client_session_fail(s, status, text);
 		return;
 	}
@@ -563,6 +564,7 @@ enum gp_status gp_client_session_recover(struct gp_client_session *s, struct gp_
 	const bool away = s->sent_away;
 	gp_log(session, GP_LOG_WARN, "%s; reconnecting", s->lost_err.text);
 	gp_server_list_search(&s->servers, away);
+	s->window_most = 0; /* there may be more memory by now */
 	gp_client_session_hang_up(s, false);
 	s->frames->lost(s->arg);
 	count_broken(s);
@@ -579,12 +581,12 @@ enum gp_status gp_client_session_recover(struct gp_client_session *s, struct gp_
 	s->reconnects++;
 	gp_log(session, GP_LOG_WARN, "connected to server %s again after %.1f s, at step %llu",
 	       gp_client_session_server(s), seconds_since(begin_ns), (unsigned long long)s->steps);
-	const bool rewound = s->rewound;
-	s->rewound = false;
+	const bool rewound = s->rewound, renewed = s->renewed;
+	s->rewound = s->renewed = false;
 	if (rewound)
 		GP_FAIL(err, GP_CANCELED, "the server was lost; the run goes on from step %llu",
 			(unsigned long long)s->steps);
-	s->frames->resumed(s->arg, s->has_place ? &s->server_place : NULL);
+	s->frames->resumed(s->arg, s->has_place ? &s->server_place : NULL, renewed);
 	if (s->status != GP_OK)
 		*err = s->err;
 	return s->status;

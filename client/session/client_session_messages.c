@@ -159,6 +159,9 @@ enum gp_status gp_client_session_send_open(struct gp_client_session *s, struct g
 {
 	take_offer(s);
 	s->state = GP_LINK_LOAD;
+	s->renewed = s->opened;
+	if (s->renewed && !s->open->restart)
+		s->frames->renewed(s->arg);
 	s->committed = s->steps;
 	s->all_committed = true;
 	GP_TRY(send_graph(s, err));
@@ -524,15 +527,16 @@ static bool narrows_window(struct gp_client_session *s, uint32_t code)
 }
 
 /* Whether another connection is worth trying: when there is no room for us now; when the server stops, or has lost a
- * checkpoint, and there is one to go on from; when a device failed and there is a checkpoint; when the opening took
- * too long, as when this process was stopped for a while. */
+ * checkpoint, and there is one to go on from or nothing to lose; when a device failed and there is a checkpoint; when the
+ * opening took too long, as when this process was stopped for a while. */
 static bool error_passes(struct gp_client_session *s, uint32_t code)
 {
 	if (code == GP_DEVICE)
 		return device_may_recover(s);
 	if (narrows_window(s, code))
 		return true;
-	return (code == GP_BUSY && (s->returning || !s->opened)) || (code == GP_CANCELED && s->open->restart) ||
+	return (code == GP_BUSY && (s->returning || !s->opened)) ||
+	       (code == GP_CANCELED && (s->open->restart || s->steps == 0)) ||
 	       (code == GP_TIMEOUT && s->state < GP_LINK_RUN);
 }
 

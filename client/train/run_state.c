@@ -326,6 +326,18 @@ void gp_run_state_confirm(struct gp_run_state *r, uint64_t steps)
 	r->checkpoints.newest = steps;
 }
 
+void gp_run_state_found(struct gp_run_state *r, uint64_t steps)
+{
+	struct gp_err err;
+	if (steps == 0 || r->o.reads)
+		return;
+	if (gp_checkpoint_confirm(r->o.dir, steps, &err) != GP_OK)
+		gp_log(main, GP_LOG_DEBUG, "%s", err.text);
+	r->confirmed = true;
+	r->checkpoints.written += steps > r->checkpoints.newest; /* its COMMITTED was lost */
+	r->checkpoints.newest = steps;
+}
+
 struct gp_run_checkpoints gp_run_state_checkpoints(const struct gp_run_state *r)
 {
 	return r ? r->checkpoints : (struct gp_run_checkpoints){0};

@@ -97,6 +97,9 @@ enum gp_status gp_run_state_write(struct gp_run_state *r, uint64_t steps, const 
 				  const struct gp_run_progress *step, struct gp_err *err);
 /* Confirms the checkpoint of that step, which stays; older ones are removed. */
 void gp_run_state_confirm(struct gp_run_state *r, uint64_t steps);
+/* The other side has shown that it has the checkpoint of that step, too, as where the run goes on from it: nothing is written
+ * anew. A folder that is only read stays as it is. Nothing for step 0. */
+void gp_run_state_found(struct gp_run_state *r, uint64_t steps);
 /* Removes the checkpoint of that step again, because the other side does not have its own. */
 void gp_run_state_take_back(struct gp_run_state *r, uint64_t steps);
 /* Reports that there will be no checkpoint, because of err: one warning; or, with --checkpoint-required, the error that

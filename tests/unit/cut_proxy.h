@@ -47,11 +47,11 @@ struct cut_proxy {
 	int listener, wake[2];
 	_Atomic uint16_t server_port; /* of connections to come */
 	char address[32];
-	struct cut_plan plan; /* of the first connection; if `repeat`, of all */
+	struct cut_plan plan, second; /* of the first connection, if `repeat` of all; and of the second */
 	atomic_bool repeat;
-	atomic_bool deaf; /* nobody is let in */
+	atomic_bool deaf;    /* nobody is let in */
 	atomic_bool deafens; /* a cut makes it so */
-	atomic_bool mute; /* who comes is left without an answer */
+	atomic_bool mute;    /* who comes is left without an answer */
 	atomic_int accepted, cuts;
 	struct cut_link link[CUT_PROXY_LINKS];
 	int links;
@@ -107,6 +107,8 @@ static void cut_accept(struct cut_proxy *p)
 	*l = (struct cut_link){.client = fd, .server = cut_dial(p->server_port)};
 	if (n == 0 || p->repeat)
 		l->plan = p->plan;
+	else if (n == 1)
+		l->plan = p->second;
 	if (l->server < 0)
 		cut_close(&l->client, false);
 	atomic_fetch_add(&p->accepted, 1);
@@ -184,13 +186,14 @@ static void *cut_proxy_main(void *arg)
 	}
 }
 
-/* The first connection is cut as planned, if `repeat` every one. */
-static inline void cut_proxy_start(struct cut_proxy *p, uint16_t server_port, struct cut_plan plan, bool repeat)
+static inline void cut_proxy_begin(struct cut_proxy *p, uint16_t server_port, const struct cut_plan plan[2],
+				   bool repeat)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET};
 	socklen_t len = sizeof a;
 	memset(p, 0, sizeof *p);
-	p->plan = plan;
+	p->plan = plan[0];
+	p->second = plan[1];
 	p->repeat = repeat;
 	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	p->server_port = server_port;
@@ -201,6 +204,19 @@ static inline void cut_proxy_start(struct cut_proxy *p, uint16_t server_port, st
 	snprintf(p->address, sizeof p->address, "127.0.0.1:%u", ntohs(a.sin_port));
 	assert_int_equal(pipe(p->wake), 0);
 	assert_int_equal(pthread_create(&p->thread, NULL, cut_proxy_main, p), 0);
+}
+
+/* The first connection is cut as planned, if `repeat` every one. */
+static inline void cut_proxy_start(struct cut_proxy *p, uint16_t server_port, struct cut_plan plan, bool repeat)
+{
+	const struct cut_plan both[2] = {plan, {0}};
+	cut_proxy_begin(p, server_port, both, repeat);
+}
+
+/* The first two connections are cut, each as planned. */
+static inline void cut_proxy_start_twice(struct cut_proxy *p, uint16_t server_port, const struct cut_plan plan[2])
+{
+	cut_proxy_begin(p, server_port, plan, false);
 }
 
 static inline void cut_proxy_stop(struct cut_proxy *p)

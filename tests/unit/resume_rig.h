@@ -187,7 +187,7 @@ struct rig {
 };
 
 static const char *rig_device = "cpu"; /* of both ends */
-static double reconnect_for_s = 120;
+static double reconnect_for_s = 120, connect_timeout_s = 30;
 static volatile sig_atomic_t stop;
 static struct gp_run_state *run_state; /* NULL: no checkpoints */
 static const struct gp_client_security *security;
@@ -223,7 +223,7 @@ static inline enum gp_status rig_init(struct rig *r, const char *server, const s
 				      .init = c->weights ? r->init : NULL,
 				      .server = server,
 				      .cut = {.head = 1, .tail = 3},
-				      .connect_timeout_s = 30,
+				      .connect_timeout_s = connect_timeout_s,
 				      .idle_timeout_s = 30,
 				      .reconnect_for_s = reconnect_for_s,
 				      .run = run_state,
@@ -285,26 +285,32 @@ static inline void run_steps(struct rig *r, struct outcome *o)
 }
 
 /* Steps, an evaluation and a prediction between them, the parameters. */
+static inline void run_opened(struct rig *r, const struct config *c, struct outcome *o)
+{
+	const struct gp_engine_ops *ops = r->engine->ops;
+	struct gp_err err = {0};
+	struct gp_batch *batch;
+	memset(o, 0, sizeof *o);
+	note(r, o, 0);
+	assert_true(!c->frozen || r->engine->looks_ahead);
+	run_steps(r, o);
+	expect_ok(ops->evaluate(r->engine, r->loader, VAL_BATCHES, &o->eval, &err), &err);
+	expect_ok(ops->predict(r->engine, r->loader, o->outputs, &batch, &err), &err);
+	gp_loader_give_back(r->loader, batch);
+	note(r, o, 1 + STEPS);
+	expect_ok(rig_step(r, &o->step[STEPS], &err), &err);
+	expect_ok(ops->get_weights(r->engine, r->weights, &err), &err);
+	note(r, o, 2 + STEPS);
+	expect_ok(gp_weights_sha256(r->weights, o->sha, &err), &err);
+	rig_deinit(r);
+}
+
 static inline void run(const char *server, const struct config *c, struct outcome *o)
 {
 	struct rig r;
 	struct gp_err err = {0};
-	struct gp_batch *batch;
-	memset(o, 0, sizeof *o);
 	expect_ok(rig_init(&r, server, c, true, &err), &err);
-	const struct gp_engine_ops *ops = r.engine->ops;
-	note(&r, o, 0);
-	assert_true(!c->frozen || r.engine->looks_ahead);
-	run_steps(&r, o);
-	expect_ok(ops->evaluate(r.engine, r.loader, VAL_BATCHES, &o->eval, &err), &err);
-	expect_ok(ops->predict(r.engine, r.loader, o->outputs, &batch, &err), &err);
-	gp_loader_give_back(r.loader, batch);
-	note(&r, o, 1 + STEPS);
-	expect_ok(rig_step(&r, &o->step[STEPS], &err), &err);
-	expect_ok(ops->get_weights(r.engine, r.weights, &err), &err);
-	note(&r, o, 2 + STEPS);
-	expect_ok(gp_weights_sha256(r.weights, o->sha, &err), &err);
-	rig_deinit(&r);
+	run_opened(&r, c, o);
 }
 
 static inline struct server_thread *start_server(double window_s)

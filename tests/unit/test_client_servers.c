@@ -19,6 +19,7 @@ struct refuser {
 	char address[32];
 	uint32_t code;
 	bool at_open;
+	bool silent; /* has nothing to say to HELLO */
 	uint32_t retry_ms;
 	char **servers;
 	size_t servers_count;
@@ -67,6 +68,12 @@ static void refuse(struct refuser *r, int fd)
 	p.body = gp_calloc(p.body_cap, 1);
 	skip_message(&p);
 	atomic_fetch_add(&r->asked, 1);
+	if (r->silent) {
+		while (get(&p, text, 1))
+			;
+		gp_free(p.body);
+		return;
+	}
 	if (r->at_open) {
 		put_welcome(&p);
 		skip_message(&p);
@@ -130,13 +137,12 @@ static char *list(const char *a, const char *b)
 	return text;
 }
 
-static void expect_passed_over(uint32_t code)
+static void expect_passed_over(struct refuser first)
 {
 	struct server_thread *server = start_server(120);
-	struct refuser first;
 	struct outcome want, got;
 	run(server->address, &raw_sgd, &want);
-	refuser_start(&first, code, NULL, 0);
+	refuser_start_at(&first, (struct in_addr){htonl(INADDR_LOOPBACK)});
 	run(list(first.address, server->address), &raw_sgd, &got);
 	expect_same(&got, &want, "before the session", 0);
 	assert_int_equal(got.figures.reconnects, 0);
@@ -148,13 +154,30 @@ static void expect_passed_over(uint32_t code)
 static void one_that_has_no_room_is_passed_over(void **state)
 {
 	(void)state;
-	expect_passed_over(GP_BUSY);
+	expect_passed_over((struct refuser){.code = GP_BUSY, .retry_ms = 60000});
 }
 
 static void one_that_does_not_know_the_client_is_passed_over(void **state)
 {
 	(void)state;
-	expect_passed_over(GP_DENIED);
+	expect_passed_over((struct refuser){.code = GP_DENIED});
+}
+
+/* It lacks an option, say, or memory. */
+static void one_that_refuses_the_session_is_passed_over(void **state)
+{
+	(void)state;
+	expect_passed_over((struct refuser){.code = GP_UNSUPPORTED, .at_open = true});
+	expect_passed_over((struct refuser){.code = GP_INVALID, .at_open = true});
+}
+
+static void one_that_does_not_answer_hello_is_passed_over(void **state)
+{
+	(void)state;
+	const double patience = connect_timeout_s;
+	connect_timeout_s = 1;
+	expect_passed_over((struct refuser){.silent = true});
+	connect_timeout_s = patience;
 }
 
 static void when_all_refuse_the_reason_of_the_last_is_told(void **state)
@@ -354,6 +377,104 @@ static void before_its_first_step_a_session_begins_anew_elsewhere(void **state)
 	server_thread_stop(server);
 }
 
+/* An evaluation has nothing to lose. */
+static void an_evaluation_goes_on_elsewhere_when_its_server_stops(void **state)
+{
+	(void)state;
+	struct server_thread *server = start_server(120), *other = start_server(120);
+	struct gp_step_result want, got;
+	struct gp_engine_figures f;
+	struct gp_err err = {0};
+	struct rig r;
+	expect_ok(rig_init(&r, other->address, &raw_sgd, false, &err), &err);
+	expect_ok(r.engine->ops->evaluate(r.engine, r.loader, VAL_BATCHES, &want, &err), &err);
+	rig_deinit(&r);
+	expect_ok(rig_init(&r, list(server->address, other->address), &raw_sgd, false, &err), &err);
+	server_thread_stop(server);
+	expect_ok(r.engine->ops->evaluate(r.engine, r.loader, VAL_BATCHES, &got, &err), &err);
+	r.engine->ops->figures(r.engine, &f);
+	assert_int_equal(f.reconnects, 1);
+	assert_true(got.loss_sum == want.loss_sum);
+	assert_int_equal(got.correct, want.correct);
+	rig_deinit(&r);
+	server_thread_stop(other);
+}
+
+/*
+ * The first server is lost within the first step. The second begins the session anew, but its READY is lost with the link:
+ * the connection that comes then resumes a session, but not the one that had got so far.
+ */
+static void a_session_that_has_begun_anew_is_no_old_one(const struct config *c)
+{
+	static struct cut_proxy p;
+	struct server_thread *server = start_server(120), *other = start_server(120);
+	struct outcome want, got;
+	struct gp_err err = {0};
+	struct rig r;
+	run(other->address, c, &want);
+	const struct cut_plan plan[2] = {{.down = want.down[0] + (want.down[1] - want.down[0]) / 2},
+					 {.down = want.down[0] - 1}};
+	cut_proxy_start_twice(&p, server->port, plan);
+	expect_ok(rig_init(&r, p.address, c, true, &err), &err);
+	atomic_store(&p.server_port, other->port);
+	run_opened(&r, c, &got);
+	assert_int_equal(atomic_load(&p.cuts), 2);
+	assert_int_equal(atomic_load(&p.accepted), 3);
+	expect_same(&got, &want, "twice", plan[0].down);
+	cut_proxy_stop(&p);
+	server_thread_stop(other);
+	server_thread_stop(server);
+}
+
+static void a_first_step_begins_anew_where_ready_was_lost(void **state)
+{
+	(void)state;
+	a_session_that_has_begun_anew_is_no_old_one(&raw_sgd);
+	a_session_that_has_begun_anew_is_no_old_one(&remembered_adam);
+	a_session_that_has_begun_anew_is_no_old_one(&wide_remembered);
+}
+
+static void open_for_statistics(struct rig *r, const char *server)
+{
+	struct gp_err err = {0};
+	expect_ok(rig_init(r, server, &calibrated, false, &err), &err);
+}
+
+static uint64_t received(const struct rig *r)
+{
+	struct gp_engine_figures f;
+	r->engine->ops->figures(r->engine, &f);
+	return f.account.received.wire_bytes;
+}
+
+/* The weights of the second server's session are those without the statistics. */
+static void statistics_taken_anew_are_not_missed_where_ready_was_lost(void **state)
+{
+	(void)state;
+	static struct cut_proxy p;
+	struct server_thread *server = start_server(120), *other = start_server(120);
+	struct gp_err err = {0};
+	struct rig r;
+	open_for_statistics(&r, other->address);
+	const uint64_t opened = received(&r);
+	expect_ok(r.engine->ops->calibrate(r.engine, r.loader, 3, NULL, &err), &err);
+	const uint64_t taken = received(&r);
+	expect_ok(r.engine->ops->get_weights(r.engine, r.weights, &err), &err);
+	const struct cut_plan plan[2] = {{.down = taken + (received(&r) - taken) / 2}, {.down = opened - 1}};
+	rig_deinit(&r);
+	cut_proxy_start_twice(&p, server->port, plan);
+	open_for_statistics(&r, p.address);
+	atomic_store(&p.server_port, other->port);
+	expect_ok(r.engine->ops->calibrate(r.engine, r.loader, 3, NULL, &err), &err);
+	assert_int_equal(r.engine->ops->get_weights(r.engine, r.weights, &err), GP_PEER);
+	assert_non_null(strstr(err.text, "and with it the running statistics"));
+	assert_int_equal(atomic_load(&p.cuts), 2);
+	rig_deinit(&r);
+	cut_proxy_stop(&p);
+	server_thread_stop(other);
+	server_thread_stop(server);
+}
+
 /* It could not go on there, and its own server stays away. */
 static void a_session_without_checkpoints_ends_when_its_server_is_gone(void **state)
 {
@@ -382,12 +503,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_that_has_no_room_is_passed_over),
 		cmocka_unit_test(one_that_does_not_know_the_client_is_passed_over),
+		cmocka_unit_test(one_that_refuses_the_session_is_passed_over),
+		cmocka_unit_test(one_that_does_not_answer_hello_is_passed_over),
 		cmocka_unit_test(when_all_refuse_the_reason_of_the_last_is_told),
 		cmocka_unit_test(a_server_that_is_named_is_asked_where_that_is_allowed),
 		cmocka_unit_test(a_server_elsewhere_sends_nobody_to_what_listens_here),
 		cmocka_unit_test(one_that_asks_for_another_try_keeps_nobody_longer_than_it_should),
 		cmocka_unit_test(a_session_is_found_again_past_a_server_without_it),
 		cmocka_unit_test(before_its_first_step_a_session_begins_anew_elsewhere),
+		cmocka_unit_test(an_evaluation_goes_on_elsewhere_when_its_server_stops),
+		cmocka_unit_test(a_first_step_begins_anew_where_ready_was_lost),
+		cmocka_unit_test(statistics_taken_anew_are_not_missed_where_ready_was_lost),
 		cmocka_unit_test(a_session_without_checkpoints_ends_when_its_server_is_gone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -248,6 +248,26 @@ static void run_begins_again_only_where_no_checkpoint_was_ever_on_both_sides(voi
 	gp_run_state_close(r);
 }
 
+/* The answer that would have confirmed it was lost, but the server goes on from it. */
+static void a_checkpoint_that_the_other_side_goes_on_from_is_confirmed(void **state)
+{
+	(void)state;
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_NO);
+	gp_run_state_found(r, 0);
+	OK(gp_run_state_check_start(r, "host:1", NULL, 0, NULL, &err));
+	OK(write_step(r, 10));
+	gp_run_state_found(r, 10);
+	gp_run_state_found(r, 10);
+	expect_start_refused(r, 0, NULL, "step 10; server host:1: no checkpoint of this run");
+	assert_int_equal(gp_run_state_checkpoints(r).written, 1);
+	assert_int_equal(gp_run_state_checkpoints(r).newest, 10);
+	gp_run_state_close(r);
+	r = open_run(&spec, GP_RESUME_IF_ANY);
+	expect_start_refused(r, 0, NULL, "step 10; server host:1: no checkpoint of this run");
+	gp_run_state_close(r);
+}
+
 static void failure_is_a_warning_unless_checkpoints_are_required(void **state)
 {
 	(void)state;
@@ -288,6 +308,7 @@ int main(void)
 		TEST(resuming_needs_something_to_go_on_from),
 		TEST(checkpoints_of_another_run_or_version_are_not_pushed_out),
 		TEST(run_begins_again_only_where_no_checkpoint_was_ever_on_both_sides),
+		TEST(a_checkpoint_that_the_other_side_goes_on_from_is_confirmed),
 		TEST(failure_is_a_warning_unless_checkpoints_are_required),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
