@@ -165,17 +165,13 @@ enum gp_status gp_metrics_site_reload(struct gp_metrics_site *s, struct gp_err *
 {
 	struct gp_token_file *fresh;
 	GP_TRY(load_tokens(s, &fresh, err));
-	const enum gp_status status = gp_http_server_reload(s->server, err);
-	if (status != GP_OK) {
-		gp_token_file_free(fresh);
-		return status;
-	}
 	pthread_mutex_lock(&s->mutex);
 	struct gp_token_file *old = s->tokens;
 	s->tokens = fresh;
 	pthread_mutex_unlock(&s->mutex);
 	gp_token_file_free(old);
-	return GP_OK;
+	return gp_http_server_reload(s->server,
+				     err); /* a token that was taken out is of no use, whatever becomes of this */
 }
 
 const char *gp_metrics_site_url(const struct gp_metrics_site *s, char out[GP_METRICS_SITE_URL])

@@ -42,7 +42,8 @@ enum gp_status gp_metrics_site_check(const struct gp_metrics_site_settings *set,
 /* The texts and routes of the settings must outlive it. GP_INVALID: the port is taken, or a file is wrong. */
 enum gp_status gp_metrics_site_start(const struct gp_metrics_site_settings *set, struct gp_metrics_site **out,
 				     struct gp_err *err);
-/* Reads certificates and tokens again; on failure the old ones stay. */
+/* Reads tokens and certificates again. Where tokens cannot be read everything stays as it was; where certificates cannot, those
+ * that there are stay, beside the new tokens. */
 enum gp_status gp_metrics_site_reload(struct gp_metrics_site *s, struct gp_err *err);
 /* "http://127.0.0.1:9440/"; returns `out`. */
 const char *gp_metrics_site_url(const struct gp_metrics_site *s, char out[GP_METRICS_SITE_URL]);

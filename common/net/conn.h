@@ -62,6 +62,9 @@ struct gp_conn_ops {
 	/* Outstanding writes get GP_CANCELED, then `closed` (may be NULL) runs once and the object is freed. No other
 	 * callback after this call. */
 	void (*close)(struct gp_conn *c, void (*closed)(void *arg), void *arg);
+	/* (optional) Behind `close`, once or more until `closed`: the place is needed, so the peer gets no more time to read
+	 * why the connection ends. */
+	void (*hurry)(struct gp_conn *c);
 	/* (optional) The owner can do nothing before so many more bytes are here: fewer wake-ups, never a longer wait for
 	 * what it needs. 1 = every byte counts. */
 	void (*read_hint)(struct gp_conn *c, uint32_t bytes);
@@ -82,8 +85,8 @@ struct gp_conn {
 	/* Bytes on the wire: of writes that are done, and of what was read from the kernel; with TLS its own
 	 * messages are among them. Updated before the callback that tells of them. */
 	uint64_t bytes_written, bytes_read;
-	char peer[64];     /* "127.0.0.1:4040" */
-	bool secure;       /* nobody on the way can read along (TLS) */
+	char peer[64]; /* "127.0.0.1:4040" */
+	bool secure;   /* nobody on the way can read along (TLS) */
 	/* From the peer's certificate, once the handshake is through, "" without one: who it is (cert_identity.h), and its
 	 * subject, which is for people to read and proves nothing. */
 	char identity[GP_CERT_IDENTITY_BYTES], subject[64];

@@ -12,7 +12,12 @@
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 
-#define LINGER_MS 1000
+#define LINGER_MS        1000
+/* Messages of the peer behind its handshake that are for OpenSSL alone, as new keys and tickets: so many at any time, and one
+ * with so many records of data. Each new key costs as much time as several kilobytes, in one call of OpenSSL for all that
+ * have come: without a limit a peer could keep this thread busy for seconds. */
+#define SAID_AT_FIRST    16
+#define RECORDS_FOR_EACH 64
 
 static void on_soon(uv_timer_t *timer);
 
@@ -63,6 +68,8 @@ static int bio_read(BIO *bio, char *out, int len)
 	struct tls_conn *c = BIO_get_data(bio);
 	size_t n;
 	BIO_clear_retry_flags(bio);
+	if (c->floods)
+		return -1;
 	if (c->held_at < c->held_len) {
 		struct gp_span held = {c->held + c->held_at, c->held_len - c->held_at};
 		n = take(&held, out, (size_t)len);
@@ -84,6 +91,21 @@ static long bio_ctrl(BIO *bio, int cmd, long num, void *ptr)
 	(void)num;
 	(void)ptr;
 	return cmd == BIO_CTRL_FLUSH; /* slots are flushed when OpenSSL has returned */
+}
+
+/* OpenSSL's callback for every message of TLS itself. */
+static void note_message(int ours, int version, int type, const void *bytes, size_t len, SSL *ssl, void *arg)
+{
+	struct tls_conn *c = arg;
+	const uint64_t rekey = c->rekey / 2 < RECORDS_FOR_EACH ? c->rekey / 2 : RECORDS_FOR_EACH;
+	(void)version;
+	(void)bytes;
+	(void)len;
+	(void)ssl;
+	if (ours || type != SSL3_RT_HANDSHAKE || !c->established)
+		return;
+	c->said_between++;
+	c->floods |= c->said_between > SAID_AT_FIRST + c->records_read / (rekey > 0 ? rekey : 1);
 }
 
 static BIO_METHOD *bio_method;
@@ -115,6 +137,9 @@ void gp_tls_fail(struct tls_conn *c)
 {
 	struct gp_err err = {0};
 	gp_tls_reason(&c->failure, &err);
+	if (c->floods)
+		gp_err_set(&err, GP_PEER, 0, __FILE__, __LINE__, "%s changes its TLS keys again and again",
+			   c->base.peer);
 	c->failed = true;
 	if (c->failure.server && gp_tls_peer_is_plain(&c->failure))
 		refuse_in_the_clear(c);
@@ -186,6 +211,7 @@ static bool read_record(struct tls_conn *c)
 	ERR_clear_error();
 	if (SSL_read_ex(c->ssl, c->plain, sizeof c->plain, &n) == 1) {
 		c->partial = 0;
+		c->records_read++;
 		c->base.cbs.read(c->base.arg, c->plain, n);
 		return true;
 	}
@@ -376,6 +402,7 @@ static void on_inner_closed(void *arg)
 static void close_inner(struct tls_conn *c)
 {
 	uv_timer_stop(&c->timer);
+	c->lingers = false;
 	c->inner_over = c->inner_dead = true;
 	c->inner->ops->close(c->inner, on_inner_closed, c);
 }
@@ -418,6 +445,7 @@ static void linger(struct tls_conn *c)
 	if (!c->said_goodbye)
 		c->inner->ops->shutdown(c->inner);
 	follow_owner(c);
+	c->lingers = true;
 	uv_update_time(c->timer.loop);
 	uv_timer_start(&c->timer, on_lingered, LINGER_MS, 0);
 }
@@ -435,6 +463,13 @@ static void tls_close(struct gp_conn *conn, void (*closed)(void *arg), void *arg
 		close_inner(c);
 }
 
+static void tls_hurry(struct gp_conn *conn)
+{
+	struct tls_conn *c = tls_of(conn);
+	if (c->lingers)
+		close_inner(c);
+}
+
 static const struct gp_conn_ops tls_ops = {
 	.name = "tls",
 	.write = gp_tls_write,
@@ -443,6 +478,7 @@ static const struct gp_conn_ops tls_ops = {
 	.shutdown = gp_tls_shutdown,
 	.unsent = gp_tls_unsent,
 	.close = tls_close,
+	.hurry = tls_hurry,
 	.read_hint = tls_read_hint,
 	.hold = tls_hold,
 	.figures = tls_figures,
@@ -473,6 +509,8 @@ static enum gp_status open_session(struct tls_conn *c, const struct gp_tls *tls,
 	BIO_set_init(bio, 1);
 	SSL_set_bio(c->ssl, bio, bio);
 	SSL_set_app_data(c->ssl, &c->failure);
+	SSL_set_msg_callback(c->ssl, note_message);
+	SSL_set_msg_callback_arg(c->ssl, c);
 	SSL_set_verify(c->ssl, SSL_get_verify_mode(c->ssl), gp_tls_note_verify);
 	if (gp_tls_is_server(tls)) {
 		SSL_set_accept_state(c->ssl);

@@ -44,6 +44,8 @@ struct tls_conn {
 	SSL *ssl;
 	struct gp_tls_failure failure;
 	uint64_t rekey, records;
+	uint64_t records_read, said_between; /* of the peer, since the handshake: its data; its messages to OpenSSL */
+	bool floods;                         /* too many of the latter */
 	bool begun, established, reading, inner_reading;
 	bool inner_over, inner_dead; /* nothing more comes from it; it takes nothing more, either */
 	/* out */
@@ -64,6 +66,7 @@ struct tls_conn {
 	uint8_t plain[RECORD_BYTES];
 	/* the end */
 	bool failed, ending, told, closing; /* failed: TLS is over; ending: there is a reason; told: `ended` ran */
+	bool lingers;                       /* closing, but the peer has a moment to read our alert */
 	struct gp_err why;
 	void (*closed_cb)(void *arg);
 	void *closed_arg;

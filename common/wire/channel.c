@@ -320,6 +320,8 @@ void gp_channel_close(struct gp_channel *ch, bool flush, void (*closed)(void *ar
 	ch->closed_cb = closed;
 	ch->closed_arg = arg;
 	ch->close_deadline_ns = gp_now_ns() + FLUSH_MS * MS_NS;
+	if (!flush && ch->conn && ch->conn_closing && ch->conn->ops->hurry)
+		ch->conn->ops->hurry(ch->conn);
 	gp_channel_kick(ch);
 }
 

@@ -8,15 +8,44 @@
 #include <string.h>
 
 #define ARENA_BLOCK_BYTES (16u << 10)
+#define SPILL_BLOCK_BYTES (16u << 10)
 /* A message that is unpacked takes at most so many times its bytes, and this many besides: a graph's nodes take a
  * dozen times theirs. A message that takes more was made to fill memory. */
 #define SPILL_PER_BYTE    24
 #define SPILL_BASE_BYTES  (64u << 10)
 
+/* What does not fit into the arena's block goes into more of them, so that small pieces cost what they say. */
 struct gp_control_spill {
 	struct gp_control_spill *next;
+	size_t bytes, used;
 	max_align_t data[];
 };
+
+static void *take(struct gp_control_spill *s, size_t bytes)
+{
+	void *p = (uint8_t *)s->data + s->used;
+	s->used += bytes;
+	return p;
+}
+
+/* NULL: over the limit, or memory is out. */
+static struct gp_control_spill *spill_new(struct gp_control_arena *a, size_t bytes)
+{
+	const size_t left = a->spilled < a->spill_limit ? a->spill_limit - a->spilled : 0;
+	const size_t most = left > sizeof(struct gp_control_spill) ? left - sizeof(struct gp_control_spill) : 0;
+	if (bytes > most)
+		return NULL;
+	if (bytes < SPILL_BLOCK_BYTES)
+		bytes = most < SPILL_BLOCK_BYTES ? most : SPILL_BLOCK_BYTES;
+	struct gp_control_spill *s = gp_calloc(1, sizeof *s + bytes);
+	if (!s)
+		return NULL;
+	s->bytes = bytes;
+	s->next = a->spill;
+	a->spill = s;
+	a->spilled += sizeof *s + bytes;
+	return s;
+}
 
 static void *arena_alloc(void *arg, size_t size)
 {
@@ -29,16 +58,11 @@ static void *arena_alloc(void *arg, size_t size)
 		a->used += rounded;
 		return p;
 	}
-	struct gp_control_spill *s = NULL;
-	if (a->spilled <= a->spill_limit && rounded <= a->spill_limit - a->spilled)
-		s = gp_calloc(1, sizeof *s + rounded);
+	struct gp_control_spill *s = a->spill;
+	if (!s || rounded > s->bytes - s->used)
+		s = spill_new(a, rounded);
 	a->refused = !s;
-	if (!s)
-		return NULL;
-	s->next = a->spill;
-	a->spill = s;
-	a->spilled += rounded;
-	return s->data;
+	return s ? take(s, rounded) : NULL;
 }
 
 static void arena_free(void *arg, void *p)

@@ -169,10 +169,10 @@ static enum gp_status init_slots(struct gp_flow *d, int slots, void *arg, struct
 	d->slot = gp_calloc((size_t)slots, sizeof *d->slot);
 	if (!d->slot)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %d transfers", slots);
-	for (; d->slots < slots; d->slots++) {
+	while (d->slots < slots) {
 		struct gp_transfer *t = &d->slot[d->slots];
 		t->flow = d;
-		t->slot = d->slots;
+		t->slot = d->slots++; /* gp_flow_deinit frees what it gets, should the rest fail */
 		t->arg = arg;
 		t->frame.owner = t;
 		t->frame.cap = cap;

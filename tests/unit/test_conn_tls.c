@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "common/wire/account.h"
-#include "common/net/conn_tls.h"
+#include "common/net/conn_tls_impl.h"
 #include "tests/unit/tls_files.h"
 
 #define DEADLINE_NS 600000000000ull /* a test that gets here has failed */
@@ -244,6 +244,55 @@ static void keys_change_under_way_and_nobody_notices(void **state)
 	run_until_read(r, &r->client, 3 * BLOCK_BYTES);
 	assert_memory_equal(r->server.in + 2 * BLOCK_BYTES, block, BLOCK_BYTES);
 	assert_int_equal(r->client.c->bytes_written, r->server.c->bytes_read);
+	rig_free(r);
+}
+
+/* As no gpsplit does it. */
+static void change_keys(struct side *s, int times)
+{
+	struct tls_conn *c = tls_of(s->c);
+	for (int i = 0; i < times; i++) {
+		assert_int_equal(SSL_key_update(c->ssl, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+		assert_int_equal(SSL_do_handshake(c->ssl), 1);
+	}
+	gp_tls_flush(c);
+}
+
+/* The tickets that OpenSSL's server sends behind the handshake count, too. */
+static void a_peer_that_does_nothing_but_change_keys_is_cut_off(void **state)
+{
+	(void)state;
+	struct rig *r = rig_good(0);
+	for (int i = 0; i < 3; i++) { /* they stand for nothing as long as they are few */
+		write_text(&r->client, i, "hello");
+		write_text(&r->server, i, "hello");
+		run_until_read(r, &r->server, 5 * (size_t)(i + 1));
+		run_until_read(r, &r->client, 5 * (size_t)(i + 1));
+		change_keys(&r->client, 4);
+		change_keys(&r->server, 4);
+	}
+	const uint64_t read = r->server.c->bytes_read;
+	change_keys(&r->client, 1000);
+	run_until(r, &r->server.ended, 1);
+	assert_int_equal(r->server.status, GP_PEER);
+	assert_non_null(strstr(r->server.why, "changes its TLS keys again and again"));
+	assert_true(r->server.c->bytes_read - read < 10 * 64);
+	rig_free(r);
+}
+
+static void one_that_lingers_goes_at_once_when_its_place_is_needed(void **state)
+{
+	(void)state;
+	struct rig *r = rig_new(0, NULL, NULL, tls_server("server", "ca"));
+	write_text(&r->client, 0, "this is no TLS at all");
+	run_until(r, &r->server.ended, 1);
+	struct gp_conn *c = r->server.c;
+	c->ops->close(c, on_closed, &r->server);
+	c->ops->hurry(c);
+	c->ops->hurry(c);
+	for (int i = 0; i < 10; i++) /* it would linger for a second */
+		turn(r);
+	assert_int_equal(r->server.closed, 1);
 	rig_free(r);
 }
 
@@ -657,6 +706,8 @@ int main(void)
 		cmocka_unit_test(bytes_cross_both_ways_in_order_whatever_the_reads),
 		cmocka_unit_test(large_transfers_cross_both_ways_and_cost_little_more),
 		cmocka_unit_test(keys_change_under_way_and_nobody_notices),
+		cmocka_unit_test(a_peer_that_does_nothing_but_change_keys_is_cut_off),
+		cmocka_unit_test(one_that_lingers_goes_at_once_when_its_place_is_needed),
 		cmocka_unit_test(shutdown_ends_one_direction_behind_the_bytes_queued),
 		cmocka_unit_test(an_end_without_a_goodbye_is_an_error),
 		cmocka_unit_test(a_stopped_reader_gets_nothing_until_it_starts_again),
