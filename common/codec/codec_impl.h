@@ -21,7 +21,8 @@
  * - A tensor that is not finite is not coded: encode or split say false before
  *   they have changed any state, and the driver sends the tensor raw. Neither
  *   end's state then changes.
- * - The same input gives the same bytes for every instruction set.
+ * - The same input gives the same bytes for every instruction set and kind of
+ *   processor. What mathematics libraries give differs: common/base/exact_math.h.
  * - What may take seconds looks between its parts whether it is to stop
  *   (gp_codec_stopped): encode and split then say false, decode and join
  *   GP_CANCELED. Wrappers do not look, as they change what they remember as they go.

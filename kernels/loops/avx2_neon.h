@@ -18,6 +18,7 @@
 #pragma GCC diagnostic ignored "-Wundef"
 #pragma GCC diagnostic ignored "-Wshadow"
 #pragma GCC diagnostic ignored "-Wpointer-arith"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized" /* by gcc at -O1 with sanitizers, of what is set in a loop */
 #include <simde/x86/avx2.h>
 #include <simde/x86/f16c.h>
 #include <simde/x86/fma.h>

@@ -8,6 +8,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "common/base/exact_math.h"
 #include "common/codec/stages/fp8.h"
 #include "kernels/loops/fp8_loops.h"
 
@@ -108,8 +109,8 @@ static bool measure(const struct fp8 *f, const float *x, float *alpha, float *be
 	if (sum.largest >= 0x7f800000u)
 		return false;
 	memcpy(&top, &sum.largest, sizeof top);
-	const double mean = ((double)sum.exponents + log2(sum.product)) / (double)f->n;
-	const double spread = log2((double)top) - mean;
+	const double mean = ((double)sum.exponents + gp_exact_log2(sum.product)) / (double)f->n;
+	const double spread = gp_exact_log2((double)top) - mean;
 	*alpha = (float)(15 / fmax(spread, 15.0 / ALPHA_MAX));
 	*beta = (float)(-(double)*alpha * mean);
 	return true;

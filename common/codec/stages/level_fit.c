@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "common/base/exact_math.h"
+
 enum {
 	SWEEPS = 30,
 	ROOT_STEPS = 100,
@@ -25,17 +27,17 @@ enum {
 
 static double normal_density(double z)
 {
-	return exp(-z * z / 2) / ROOT_TWO_PI;
+	return gp_exact_exp(-z * z / 2) / ROOT_TWO_PI;
 }
 
 /* Probability that a standard normal variable lies between a and b, a <= b. */
 static double normal_mass(double a, double b)
 {
 	if (a > 0)
-		return (erfc(a / ROOT_TWO) - erfc(b / ROOT_TWO)) / 2;
+		return (gp_exact_erfc(a / ROOT_TWO) - gp_exact_erfc(b / ROOT_TWO)) / 2;
 	if (b < 0)
-		return (erfc(-b / ROOT_TWO) - erfc(-a / ROOT_TWO)) / 2;
-	return (erf(b / ROOT_TWO) - erf(a / ROOT_TWO)) / 2;
+		return (gp_exact_erfc(-b / ROOT_TWO) - gp_exact_erfc(-a / ROOT_TWO)) / 2;
+	return (gp_exact_erf(b / ROOT_TWO) - gp_exact_erf(a / ROOT_TWO)) / 2;
 }
 
 /* A part with what is needed again and again. */

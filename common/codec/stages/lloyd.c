@@ -15,6 +15,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/exact_math.h"
+
 enum {
 	LOW_BITS = GP_LLOYD_LOW_BITS,
 	SIDE = GP_LLOYD_SIDE,
@@ -175,7 +177,7 @@ static double share_of(const struct gp_lloyd *l, int b)
 {
 	const double before = l->value[b > 0 ? b - 1 : b], after = l->value[b + 1 < l->bins ? b + 1 : b];
 	const double width = (after - before) / 2;
-	return cbrt((l->weight[b + 1] - l->weight[b]) * width * width);
+	return gp_exact_cbrt((l->weight[b + 1] - l->weight[b]) * width * width);
 }
 
 /* No bin has more than one level's share: a lonely outlier would have nearly all. Returns their sum. */
