@@ -163,6 +163,7 @@ struct gp_client_session {
 	bool params_done, all_committed, waiting, peer_gave_up, pausing;
 	bool stays;     /* the same server is asked again */
 	bool sent_away; /* the server said so itself, where there was a session to end */
+	bool declines;  /* this side does not take what the server has opened for it, which has to be told */
 	bool reached;   /* somebody accepted the last connection */
 	bool near;      /* at a loopback address */
 	int damages;    /* links that have damaged data, since the last gain */

@@ -49,9 +49,10 @@ void gp_client_session_hang_up(struct gp_client_session *s, bool flush)
 	gp_client_session_tell_monitor(s);
 	if (!s->ch)
 		return;
-	const bool tell = s->status != GP_OK && !s->peer_gave_up;
+	const struct gp_err *why = s->status != GP_OK ? &s->err : &s->lost_err;
+	const bool tell = (s->status != GP_OK || s->declines) && !s->peer_gave_up;
 	if (tell)
-		gp_control_send_error(s->ch, s->status, s->err.text, 0, &ignored);
+		gp_control_send_error(s->ch, why->code, why->text, 0, &ignored);
 	gp_channel_close(s->ch, flush || tell, channel_closed, s);
 	while (s->ch)
 		uv_run(s->loop, UV_RUN_ONCE);
@@ -230,8 +231,11 @@ static enum gp_status open_or_start_over(struct gp_client_session *s, struct gp_
 
 static enum gp_status wait_until_ready(struct gp_client_session *s, struct gp_err *err)
 {
-	if (s->state == GP_LINK_OPEN)
-		GP_TRY(open_or_start_over(s, err));
+	const enum gp_status status = s->state == GP_LINK_OPEN ? open_or_start_over(s, err) : GP_OK;
+	if (status != GP_OK) {
+		gp_client_session_refuse(s, status, err->text); /* where nothing was said of it yet */
+		return status;
+	}
 	GP_TRY(gp_client_session_await(s, &s->ready, err));
 	gp_free(s->param_up); /* the channel has none of them any more */
 	s->param_up = NULL;
@@ -242,6 +246,7 @@ static enum gp_status wait_until_ready(struct gp_client_session *s, struct gp_er
 static enum gp_status attempt(struct gp_client_session *s, double timeout_s, struct gp_err *err)
 {
 	s->lost = s->welcomed = s->resumed = s->answered = s->ready = s->peer_gave_up = s->sent_away = false;
+	s->declines = false;
 	s->patience_s = s->open->connect_timeout_s;
 	GP_TRY(dial(s, timeout_s, err));
 	GP_TRY(gp_client_session_await(s, &s->welcomed, err));
@@ -335,6 +340,7 @@ static uint64_t take_turn(struct gp_client_session *s, uint64_t begin_ns, uint64
 	if (may_stay(s, begin_ns)) {
 		ms = s->retry_ms > ms ? s->retry_ms : ms;
 	} else {
+		s->window_most = 0; /* that was another one's memory */
 		gp_server_list_defer(&s->servers, now, s->retry_ms);
 		ms = gp_server_list_next(&s->servers, now, ms);
 	}
@@ -523,7 +529,8 @@ void gp_client_session_refuse(struct gp_client_session *s, enum gp_status status
 {
 	if (s->status != GP_OK || s->lost)
 		return;
-	if (s->state > GP_LINK_LOAD) {
+	const bool loading = s->state == GP_LINK_LOAD;
+	if (s->state > GP_LINK_LOAD || (loading && status == GP_DENIED)) { /* denied: another client has the run */
 		gp_client_session_fail(s, status, text);
 		return;
 	}
@@ -533,6 +540,7 @@ void gp_client_session_refuse(struct gp_client_session *s, enum gp_status status
 	}
 	s->linked = false;
 	s->lost = true;
+	s->declines = loading;
 	gp_err_set(&s->lost_err, status, 0, __FILE__, __LINE__, "%s", text);
 }
 
@@ -550,7 +558,8 @@ enum gp_status gp_client_session_connect(struct gp_client_session *s, struct gp_
 	if (status == GP_OK || s->status != GP_OK || !s->lost)
 		return status;
 	const bool busy = status == GP_BUSY || s->window_most > 0, others = has_others(s);
-	if (!others && (busy || (!s->met && !s->reached) || s->state == GP_LINK_LOAD))
+	const bool silent = s->state == GP_LINK_WELCOME || s->state == GP_LINK_LOAD; /* to HELLO, or to OPEN */
+	if (!others && (busy || (!s->met && !s->reached) || silent))
 		gp_log(session, GP_LOG_WARN, "%s; trying again for %g s", s->lost_err.text, s->open->reconnect_for_s);
 	gp_client_session_hang_up(s, false);
 	status = keep_trying(s, gp_now_ns(), false, err);

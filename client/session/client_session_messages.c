@@ -576,7 +576,8 @@ static enum gp_status on_error(struct gp_client_session *s, const Gpsplit__Error
 	const enum gp_status status = error_code(m->code);
 	const bool passes = error_passes(s, m->code);
 	s->sent_away = passes && s->state == GP_LINK_RUN;
-	s->stays |= m->code == GP_CANCELED && s->state == GP_LINK_LOAD; /* an older checkpoint may be of use there */
+	s->stays |= m->code == GP_CANCELED && s->state == GP_LINK_LOAD &&
+		    s->open->restart; /* an older checkpoint may be of use there */
 	if (passes)
 		note_others(s, m);
 	gp_err_set(err, status, 0, __FILE__, __LINE__, "server %s: %s%s", gp_client_session_server(s),

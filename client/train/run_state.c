@@ -326,10 +326,18 @@ void gp_run_state_confirm(struct gp_run_state *r, uint64_t steps)
 	r->checkpoints.newest = steps;
 }
 
+static bool has_step(const struct gp_run_state *r, uint64_t step)
+{
+	for (int i = 0; i < r->count; i++)
+		if (r->step[i] == step)
+			return true;
+	return false;
+}
+
 void gp_run_state_found(struct gp_run_state *r, uint64_t steps)
 {
 	struct gp_err err;
-	if (steps == 0 || r->o.reads)
+	if (r->o.reads || !has_step(r, steps))
 		return;
 	if (gp_checkpoint_confirm(r->o.dir, steps, &err) != GP_OK)
 		gp_log(main, GP_LOG_DEBUG, "%s", err.text);

@@ -98,7 +98,8 @@ enum gp_status gp_run_state_write(struct gp_run_state *r, uint64_t steps, const 
 /* Confirms the checkpoint of that step, which stays; older ones are removed. */
 void gp_run_state_confirm(struct gp_run_state *r, uint64_t steps);
 /* The other side has shown that it has the checkpoint of that step, too, as where the run goes on from it: nothing is written
- * anew. A folder that is only read stays as it is. Nothing for step 0. */
+ * anew. Nothing where this side has none of that step, as where the run goes on from memory, or only reads
+ * the folder. */
 void gp_run_state_found(struct gp_run_state *r, uint64_t steps);
 /* Removes the checkpoint of that step again, because the other side does not have its own. */
 void gp_run_state_take_back(struct gp_run_state *r, uint64_t steps);

@@ -258,7 +258,6 @@ static void change_keys(struct side *s, int times)
 	gp_tls_flush(c);
 }
 
-/* The tickets that OpenSSL's server sends behind the handshake count, too. */
 static void a_peer_that_does_nothing_but_change_keys_is_cut_off(void **state)
 {
 	(void)state;
