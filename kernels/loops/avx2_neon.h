@@ -18,7 +18,9 @@
 #pragma GCC diagnostic ignored "-Wundef"
 #pragma GCC diagnostic ignored "-Wshadow"
 #pragma GCC diagnostic ignored "-Wpointer-arith"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized" /* by gcc at -O1 with sanitizers, of what is set in a loop */
+#ifndef __clang__ /* gcc at -O1 with sanitizers, of what is set in a loop */
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <simde/x86/avx2.h>
 #include <simde/x86/f16c.h>
 #include <simde/x86/fma.h>
@@ -201,6 +203,50 @@ GP_NEON simde__m256i gp_neon_permute(simde__m256i a, simde__m256i order)
 #define _mm256_permutevar8x32_epi32(a, order) gp_neon_permute(a, order)
 #undef _mm256_permutevar8x32_ps
 #define _mm256_permutevar8x32_ps(a, order) _mm256_castsi256_ps(gp_neon_permute(_mm256_castps_si256(a), order))
+
+/* --- shifts by a count that is constant only once it is inlined: gcc sees that in SIMDe's, clang does not ------------ */
+
+#ifdef __clang__
+
+/* Left by n bits, right where it is negative. */
+GP_NEON simde__m256i gp_neon_shift_32(simde__m256i a, int n)
+{
+	const struct gp_neon_words x = gp_neon_words(a);
+	return gp_neon_si256(vshlq_u32(x.v[0], vdupq_n_s32(n)), vshlq_u32(x.v[1], vdupq_n_s32(n)));
+}
+
+GP_NEON uint32x4_t gp_neon_shift_halves(uint32x4_t x, int n)
+{
+	return vreinterpretq_u32_u16(vshlq_u16(vreinterpretq_u16_u32(x), vdupq_n_s16((int16_t)n)));
+}
+
+GP_NEON simde__m256i gp_neon_shift_16(simde__m256i a, int n)
+{
+	const struct gp_neon_words x = gp_neon_words(a);
+	return gp_neon_si256(gp_neon_shift_halves(x.v[0], n), gp_neon_shift_halves(x.v[1], n));
+}
+
+GP_NEON uint32x4_t gp_neon_shift_pairs(uint32x4_t x, int n)
+{
+	return vreinterpretq_u32_u64(vshlq_u64(vreinterpretq_u64_u32(x), vdupq_n_s64(n)));
+}
+
+GP_NEON simde__m256i gp_neon_shift_64(simde__m256i a, int n)
+{
+	const struct gp_neon_words x = gp_neon_words(a);
+	return gp_neon_si256(gp_neon_shift_pairs(x.v[0], n), gp_neon_shift_pairs(x.v[1], n));
+}
+
+#undef _mm256_slli_epi32
+#define _mm256_slli_epi32(a, bits) gp_neon_shift_32(a, bits)
+#undef _mm256_srli_epi32
+#define _mm256_srli_epi32(a, bits) gp_neon_shift_32(a, -(bits))
+#undef _mm256_srli_epi16
+#define _mm256_srli_epi16(a, bits) gp_neon_shift_16(a, -(bits))
+#undef _mm256_srli_epi64
+#define _mm256_srli_epi64(a, bits) gp_neon_shift_64(a, -(bits))
+
+#endif
 
 /* --- BMI2 and POPCNT -------------------------------------------------------------------------------------------- */
 

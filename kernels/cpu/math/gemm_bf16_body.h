@@ -131,8 +131,10 @@ GP_INLINE void product_steps(gp_vec (*sum)[MAX_NV], const uint32_t *a, int64_t k
 			bv[j] = pairs_load(b + j * VEC_LANES);
 #pragma GCC unroll 8
 		for (int i = 0; i < mr; i++) {
-			if (s == 0)
-				left[i] = steps == 1 ? pairs_all(a[i * k]) : pairs_scalars(a + i * k);
+			if (s == 0 && steps == 1) /* no ?: of clang's bfloat16x8_t */
+				left[i] = pairs_all(a[i * k]);
+			else if (s == 0)
+				left[i] = pairs_scalars(a + i * k);
 #pragma GCC unroll 4
 			for (int j = 0; j < nv; j++)
 				sum[i][j] = pairs_dot(left[i], s, bv[j], sum[i][j]);
@@ -259,12 +261,16 @@ GP_INLINE void transposed_tile(float *c, const uint32_t *a, const uint32_t *b, c
 		fetch_lines(&ahead, l);
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
-			bv[j] = masked && j == nv - 1 ? pairs_load_first(mask, b + j * VEC_LANES)
-						      : pairs_load(b + j * VEC_LANES);
+			if (masked && j == nv - 1)
+				bv[j] = pairs_load_first(mask, b + j * VEC_LANES);
+			else
+				bv[j] = pairs_load(b + j * VEC_LANES);
 #pragma GCC unroll 16
 		for (int i = 0; i < mr; i++) {
-			if (i % group == 0)
-				left = group == 1 ? pairs_all(a[i]) : pairs_scalars(a + i);
+			if (i % group == 0 && group == 1)
+				left = pairs_all(a[i]);
+			else if (i % group == 0)
+				left = pairs_scalars(a + i);
 #pragma GCC unroll 4
 			for (int j = 0; j < nv; j++)
 				sum[i][j] = pairs_dot(left, i % group, bv[j], sum[i][j]);
