@@ -69,6 +69,15 @@ double gp_exact_exp(double x)
 	return exp_of_sum(x, 0);
 }
 
+double gp_exact_exp2(double x)
+{
+	const double whole = floor(x), z = (x - whole) * 0.693147180559945309;
+	double sum = 1;
+	for (int k = 18; k > 0; k--)
+		sum = 1 + z / k * sum;
+	return ldexp(sum, (int)whole);
+}
+
 /* With s = (m - 1) / (m + 1): ln m = 2 s (1 + s^2 / 3 + s^4 / 5 + ...), sqrt(1/2) <= m < sqrt(2). */
 double gp_exact_log2(double x)
 {

@@ -11,6 +11,8 @@
 #define GP_EXACT_MATH_H
 
 double gp_exact_exp(double x);
+/* |x| < 2^20. Slow: for tables. Decoders take it, because both ends of a delta remember what they gave. */
+double gp_exact_exp2(double x);
 /* Subnormal numbers included; -infinity of 0. */
 double gp_exact_log2(double x);
 /* x >= 0 and finite. */

@@ -130,17 +130,6 @@ static bool encode_s2fp8(void *state, const struct gp_codec_pass *pass, const fl
 	return true;
 }
 
-/* 2^y from operations that every machine rounds alike: a decoder must not depend on its mathematics library, because
- * both ends of a delta remember what it gave. |y| < 2^20. */
-static double exp2_exact(double y)
-{
-	const double whole = floor(y), z = (y - whole) * 0.693147180559945309;
-	double sum = 1;
-	for (int k = 18; k > 0; k--)
-		sum = 1 + z / k * sum;
-	return ldexp(sum, (int)whole);
-}
-
 /* log2 of the magnitude m > 0 of E5M2: exponent, and the logarithms of 1, 1.25, 1.5 and 1.75. */
 static double log2_e5m2(int m)
 {
@@ -154,7 +143,7 @@ static void fill_table(float table[128], float alpha, float beta)
 	table[0] = 0;
 	for (int m = 1; m < 128; m++) {
 		const double y = (log2_e5m2(m) - (double)beta) / (double)alpha;
-		const double v = y > 128 ? (double)FLT_MAX : y < -160 ? 0 : exp2_exact(y);
+		const double v = y > 128 ? (double)FLT_MAX : y < -160 ? 0 : gp_exact_exp2(y);
 		table[m] = v < (double)FLT_MAX ? (float)v : FLT_MAX;
 	}
 }
