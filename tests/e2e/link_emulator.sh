@@ -31,24 +31,21 @@ fi
 [ -e "$work/link.port" ] && fail "the port file is still there"
 
 # What a kernel's buffer takes at once is no rate; the emulator may have taken a little more than it has passed on.
-below() { # WHAT BYTES-PER-SECOND BITS-PER-SECOND LEAST-BYTES-PER-SECOND
-	awk -v got="$2" -v link="$3" -v least="$4" 'BEGIN { exit !(got >= least && got * 8 <= 1.25 * link) }' &&
-		echo "ok: $1 ($2 bytes/s)" ||
+below() { # WHAT BYTES-PER-SECOND BITS-PER-SECOND
+	awk -v got="$2" -v link="$3" 'BEGIN { exit !(got > 0 && got * 8 <= 1.25 * link) }' && echo "ok: $1 ($2 bytes/s)" ||
 		fail "$1: $2 bytes/s over a link of $3 bit/s"
 }
 start_link --rate 20mbit --rate-down 16mbit
 train "$work/rate.json" --server "127.0.0.1:$link_port" "${flags[@]}" --steps 10 --progress --log-json "$work/rate.jsonl" ||
 	fail "training over a slow link"
 stop_link
-below "the rate up" "$(json_get "$work/rate.json" up_bytes_per_s)" 20000000 1
-below "the rate down" "$(json_get "$work/rate.json" down_bytes_per_s)" 16000000 1
-# Under qemu computing is so slow that the line's digits may show none.
-least=1
-[[ $build == */launchers ]] && least=0
-last=$(grep -o 'up [0-9.]* MB/s down [0-9.]* MB/s' "$work/rate.json.log" | tail -1)
-[ -n "$last" ] || fail "no rates in the progress line"
-below "the progress line's rate up" "$(echo "$last" | awk '{ print $2 * 1e6 }')" 20000000 $least
-below "the progress line's rate down" "$(echo "$last" | awk '{ print $5 * 1e6 }')" 16000000 $least
+below "the rate up" "$(json_get "$work/rate.json" up_bytes_per_s)" 20000000
+below "the rate down" "$(json_get "$work/rate.json" down_bytes_per_s)" 16000000
+if $counts_bytes; then
+	last=$(grep -o 'up [0-9.]* MB/s down [0-9.]* MB/s' "$work/rate.json.log" | tail -1)
+	below "the progress line's rate up" "$(echo "$last" | awk '{ print $2 * 1e6 }')" 20000000
+	below "the progress line's rate down" "$(echo "$last" | awk '{ print $5 * 1e6 }')" 16000000
+fi
 [ "$(json_get "$work/rate.json" rtt_us)" -gt 0 ] && echo "ok: a round trip was measured" || fail "no round trip"
 tail -1 "$work/rate.jsonl" >"$work/end.json"
 equal "the log's last event has the same rate" "$(json_get "$work/end.json" report.up_bytes_per_s | cut -c1-6)" \
