@@ -17,6 +17,7 @@
 #include "client/codecs/codec_history.h"
 #include "client/train/run_state.h"
 #include "common/base/log.h"
+#include "common/base/loop.h"
 
 #define BUSY_LEAST_US 10000 /* the kernel counts in ticks of some milliseconds */
 #define STEPS_MOST    5     /* from one sample to the next, however short the link was busy */
@@ -316,7 +317,7 @@ struct gp_rungs gp_split_decide_codecs(struct split_engine *e)
 void gp_split_take_codecs(struct split_engine *e)
 {
 	while (gp_flows_pending(&e->flows) > 0)
-		uv_run(&e->loop, UV_RUN_ONCE);
+		gp_loop_turn(&e->loop);
 	set_codecs(e);
 }
 

@@ -12,6 +12,7 @@
 #include "client/engine/batch_labels.h"
 #include "client/insert/insert.h"
 #include "client/log/value_log.h"
+#include "common/base/loop.h"
 #include "common/graph/clip.h"
 #include "common/graph/graph_part.h"
 #include "common/graph/plan_profile.h"
@@ -129,7 +130,7 @@ static void split_print_profile(struct gp_engine *base, FILE *f)
 static void free_lanes(struct split_engine *e)
 {
 	while (e->compute.pending + e->data.pending + gp_flows_pending(&e->flows) > 0)
-		uv_run(&e->loop, UV_RUN_ONCE);
+		gp_loop_turn(&e->loop);
 	gp_flows_deinit(&e->flows);
 	gp_lane_deinit(&e->compute);
 	gp_lane_deinit(&e->data);

@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "common/base/loop.h"
 
 #define CALIBRATIONS_LOST_MOST 3
 
@@ -54,7 +55,7 @@ static void link_lost(void *arg)
 {
 	struct split_engine *e = arg;
 	while (e->compute.pending + gp_flows_pending(&e->flows) > 0)
-		uv_run(&e->loop, UV_RUN_ONCE);
+		gp_loop_turn(&e->loop);
 	gp_flows_forget_damage(&e->flows);
 	e->in_place = e->train && e->session.keeps_place;
 	if (e->in_place)

@@ -19,6 +19,7 @@
 #include "client/engine/eval_metrics.h"
 #include "client/train/run_state.h"
 #include "client/log/value_log.h"
+#include "common/base/loop.h"
 #include "common/graph/clip.h"
 
 uint64_t gp_split_first_of_step(const struct split_engine *e)
@@ -68,7 +69,7 @@ void gp_split_set_batch(struct split_engine *e, int which, const struct gp_batch
 static void drain_compute(struct split_engine *e)
 {
 	while (e->session.status != GP_OK && e->compute.pending > 0)
-		uv_run(&e->loop, UV_RUN_ONCE);
+		gp_loop_turn(&e->loop);
 }
 
 static void chunks_done(struct split_engine *e);
@@ -359,7 +360,7 @@ static enum gp_status fetch_batch(struct split_engine *e, struct gp_loader *load
 	if (status == GP_OK)
 		return GP_OK;
 	while (e->data.pending > 0) /* the loader must not be left to a task that nobody waits for */
-		uv_run(&e->loop, UV_RUN_ONCE);
+		gp_loop_turn(&e->loop);
 	if (e->fetched_batch)
 		gp_loader_give_back(e->loader, e->fetched_batch);
 	return status;

@@ -9,6 +9,7 @@
 #include "client/engine/engine_split.h"
 
 #include "client/privacy/privacy_meter.h"
+#include "common/base/loop.h"
 
 static bool is_due(const struct split_engine *e, const struct gp_transfer *t)
 {
@@ -90,7 +91,7 @@ enum gp_status gp_split_privacy_measure(struct gp_engine *base, const struct gp_
 	gp_worker_submit(&e->data, &e->measured.task, 0);
 	const enum gp_status status = gp_client_session_wait_here(&e->session, &e->measured.ended, err);
 	while (e->data.pending > 0) /* the batch must not be left to a task that nobody waits for */
-		uv_run(&e->loop, UV_RUN_ONCE);
+		gp_loop_turn(&e->loop);
 	return status;
 }
 

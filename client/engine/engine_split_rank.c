@@ -6,6 +6,7 @@
  */
 #include "client/engine/engine_split.h"
 
+#include "common/base/loop.h"
 #include "common/graph/plan_profile.h"
 #include "common/graph/plan_replace.h"
 
@@ -68,7 +69,7 @@ static enum gp_status replace_on_worker(struct split_engine *e, struct gp_err *e
 	gp_worker_submit(&e->compute, &e->replace, 0);
 	const enum gp_status status = gp_client_session_wait_here(&e->session, &e->replaced, err);
 	while (e->compute.pending > 0)
-		uv_run(&e->loop, UV_RUN_ONCE);
+		gp_loop_turn(&e->loop);
 	return status;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "client/measure/machine_time.h"
+#include "common/base/loop.h"
 #include "common/base/rng.h"
 
 #define WRAP_BYTES      (1u << 20)
@@ -47,7 +48,7 @@ static bool turn(struct gp_measure *m)
 {
 	const double patience_s = m->seconds + 2 * m->spec->connect_timeout_s;
 	if (!m->over)
-		uv_run(&m->loop, UV_RUN_ONCE);
+		gp_loop_turn(&m->loop);
 	if (m->began_ns > 0 && since(m->heard_ns) > patience_s)
 		gp_measure_fail(m, GP_TIMEOUT, "the server answers no probes");
 	return !m->over;

@@ -12,6 +12,7 @@
 #include "client/trace/timeline.h"
 #include "common/wire/graph_msg.h"
 #include "common/base/log.h"
+#include "common/base/loop.h"
 
 #define ARENA_SPILL_BYTES (1u << 20)
 #define DEADLINE_TICK_MS  250
@@ -85,7 +86,7 @@ static void run_until(struct gp_client_session *s, const bool *flag)
 	s->progress_ns = gp_now_ns();
 	s->waiting = true;
 	while (!*flag && s->status == GP_OK && !s->lost)
-		uv_run(s->loop, UV_RUN_ONCE);
+		gp_loop_turn(s->loop);
 	s->waiting = false;
 }
 
@@ -118,7 +119,7 @@ enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *f
 enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err)
 {
 	while (!*flag && s->status == GP_OK)
-		uv_run(s->loop, UV_RUN_ONCE);
+		gp_loop_turn(s->loop);
 	if (s->status == GP_OK)
 		return GP_OK;
 	*err = s->err;
@@ -421,6 +422,6 @@ void gp_client_session_close(struct gp_client_session *s)
 		uv_close((uv_handle_t *)&s->pause, timer_closed);
 	}
 	while (s->timers_open)
-		uv_run(s->loop, UV_RUN_ONCE);
+		gp_loop_turn(s->loop);
 	gp_control_arena_deinit(&s->arena);
 }

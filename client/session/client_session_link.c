@@ -12,6 +12,7 @@
 #include "client/job/security.h"
 #include "client/trace/timeline.h"
 #include "common/base/log.h"
+#include "common/base/loop.h"
 #include "common/net/srv.h"
 
 #define PAUSE_MS_FIRST           100
@@ -55,7 +56,7 @@ void gp_client_session_hang_up(struct gp_client_session *s, bool flush)
 		gp_control_send_error(s->ch, why->code, why->text, 0, &ignored);
 	gp_channel_close(s->ch, flush || tell, channel_closed, s);
 	while (s->ch)
-		uv_run(s->loop, UV_RUN_ONCE);
+		gp_loop_turn(s->loop);
 	gp_free(s->param_up);
 	s->param_up = NULL;
 }
@@ -142,7 +143,7 @@ static enum gp_status ask_for_records(struct gp_client_session *s, double timeou
 	const char *name = gp_server_list_at(&s->servers)->host;
 	GP_TRY(gp_srv_look_up(s->loop, name, on_records, s, &s->looking, err));
 	while (s->looking && s->status == GP_OK && seconds_since(begin_ns) < timeout_s)
-		uv_run(s->loop, UV_RUN_ONCE);
+		gp_loop_turn(s->loop);
 	if (s->looking) {
 		gp_srv_cancel(s->looking);
 		s->looking = NULL;
@@ -278,7 +279,7 @@ static void pause_for(struct gp_client_session *s, uint64_t ms)
 	uv_update_time(s->loop);
 	uv_timer_start(&s->pause, on_pause_over, ms, 0);
 	while (s->pausing && s->status == GP_OK)
-		uv_run(s->loop, UV_RUN_ONCE);
+		gp_loop_turn(s->loop);
 	uv_timer_stop(&s->pause);
 }
 
