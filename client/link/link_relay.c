@@ -21,15 +21,21 @@ static void on_gone(void *arg, struct gp_link_tunnel *t)
 	*at = *gp_link_tunnel_next(t);
 }
 
-struct joining {
+/* A tunnel whose far end is being connected. */
+struct gp_link_joining {
 	struct gp_link_relay *relay;
 	struct gp_link_tunnel *tunnel;
+	struct gp_connector *connector;
+	struct gp_link_joining *next;
 };
 
 static void on_connected(void *arg, struct gp_conn *far, const struct gp_err *why)
 {
-	struct joining *j = arg;
-	if (!far) {
+	struct gp_link_joining *j = arg, **at = &j->relay->joining;
+	while (*at != j)
+		at = &(*at)->next;
+	*at = j->next;
+	if (!far && why->code != GP_CANCELED) {
 		j->relay->counts.refused++;
 		gp_log(net, GP_LOG_WARN, "%s", why->text);
 	}
@@ -45,17 +51,18 @@ static bool has_rate(const struct gp_link_relay *r)
 static void connect_on(struct gp_link_relay *r, struct gp_link_tunnel *t)
 {
 	struct gp_err err = {0};
-	struct joining *j = NULL;
-	struct gp_connector *k = NULL;
+	struct gp_link_joining *j = NULL;
 	enum gp_status status = gp_alloc_array((void **)&j, 1, sizeof *j, &err);
 	if (status == GP_OK) {
-		*j = (struct joining){.relay = r, .tunnel = t};
+		*j = (struct gp_link_joining){.relay = r, .tunnel = t};
 		status = gp_tcp_connect(r->loop, r->to_host, r->to_port, (uint64_t)(r->spec.connect_timeout_s * 1e3),
-					on_connected, j, &k, &err);
+					on_connected, j, &j->connector, &err);
 	}
 	if (status == GP_OK) {
 		if (has_rate(r))
-			gp_tcp_connect_segment(k, SEGMENT_BYTES);
+			gp_tcp_connect_segment(j->connector, SEGMENT_BYTES);
+		j->next = r->joining;
+		r->joining = j;
 		return;
 	}
 	gp_log(net, GP_LOG_ERROR, "%s", err.text);
@@ -119,4 +126,6 @@ void gp_link_relay_stop(struct gp_link_relay *r)
 		next = *gp_link_tunnel_next(t);
 		gp_link_tunnel_close(t);
 	}
+	while (r->joining) /* `done` takes it out of the list */
+		gp_tcp_connect_cancel(r->joining->connector);
 }

@@ -27,6 +27,7 @@ struct gp_link_relay {
 	/* private */
 	struct gp_listener *listener;
 	struct gp_link_tunnel *tunnels;
+	struct gp_link_joining *joining;
 	char to_host[256];
 	uint16_t to_port;
 };

@@ -264,6 +264,13 @@ static uint64_t next_ns(const struct gp_link_tunnel *t, uint64_t now_ns)
 
 static void on_timer(uv_timer_t *timer);
 
+/* Both ends are gone, and nothing is passed on any more. */
+static bool is_over(const struct gp_link_tunnel *t)
+{
+	const bool silent = t->state == STATE_SWALLOWING || (t->state == STATE_STALLED && t->resume_ns == UINT64_MAX);
+	return silent && t->flow[0].ending != ENDING_NONE && t->flow[1].ending != ENDING_NONE;
+}
+
 /* Does what can be done now and comes back when there is more. */
 static void turn(struct gp_link_tunnel *t)
 {
@@ -274,6 +281,8 @@ static void turn(struct gp_link_tunnel *t)
 		settle(t);
 	for (int d = 0; d < 2; d++)
 		pump(&t->flow[d], now_ns);
+	if (is_over(t))
+		close_tunnel(t, false);
 	if (t->state == STATE_CLOSING)
 		return;
 	const uint64_t next = next_ns(t, now_ns);
@@ -368,10 +377,7 @@ static void on_ended(void *arg, enum gp_status status, const char *why)
 	(void)why;
 	f->ending = status == GP_OK ? ENDING_FIN : ENDING_RESET;
 	f->end_ns = gp_link_pace_due(&f->pace, uv_hrtime(), 0);
-	if (t->state != STATE_SWALLOWING)
-		turn(t);
-	else if (t->flow[!f->direction].ending != ENDING_NONE)
-		close_tunnel(t, false);
+	turn(t);
 }
 
 /* Opening. */

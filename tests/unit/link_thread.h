@@ -22,6 +22,7 @@ struct link_thread {
 	struct gp_link_relay relay;
 	_Atomic uint64_t fault_ns; /* when the first drop or stall was; 0: not yet */
 	_Atomic uint64_t taken[2]; /* bytes of each direction that have passed or were swallowed */
+	atomic_bool connected;     /* through the relay is some connection */
 	char address[32];
 };
 
@@ -46,6 +47,7 @@ static void link_thread_on_prepare(uv_prepare_t *prepare)
 		atomic_store(&t->fault_ns, uv_hrtime());
 	for (int d = 0; d < 2; d++)
 		atomic_store(&t->taken[d], t->relay.counts.bytes[d] + t->relay.counts.swallowed[d]);
+	atomic_store(&t->connected, t->relay.tunnels != NULL);
 }
 
 static void *link_thread_main(void *arg)
@@ -55,14 +57,14 @@ static void *link_thread_main(void *arg)
 	return NULL;
 }
 
-/* `listen` may be left out of `spec`. `to` must stay until the stop. */
+/* `listen` and the time for a connection may be left out of `spec`. `to` must stay until the stop. */
 static inline struct link_thread *link_thread_start(const struct gp_link_spec *spec)
 {
 	struct link_thread *t = gp_calloc(1, sizeof *t);
 	struct gp_err err = {0};
 	struct gp_link_spec s = *spec;
 	s.listen = "127.0.0.1:0";
-	s.connect_timeout_s = 5;
+	s.connect_timeout_s = spec->connect_timeout_s > 0 ? spec->connect_timeout_s : 5;
 	assert_non_null(t);
 	assert_int_equal(uv_loop_init(&t->loop), 0);
 	if (gp_link_relay_start(&t->relay, &t->loop, &s, &err) != GP_OK)

@@ -444,6 +444,69 @@ static void a_stall_without_an_end_lasts(void **state)
 	rig_close(&r);
 }
 
+/* Until the relay has let go of both; the test's own limit of time ends a wait in vain. */
+static void await_let_go(const struct rig *r)
+{
+	while (atomic_load(&r->link->connected))
+		usleep(1000);
+}
+
+static void a_stall_without_an_end_is_over_when_both_ends_are_gone(void **state)
+{
+	(void)state;
+	struct gp_link_faults f = fault(GP_LINK_BOTH);
+	struct rig r;
+	f.stall_after = 0;
+	rig_open(&r, NULL, &f);
+	put_pattern(r.end[0], 0, 100);
+	while (atomic_load(&r.link->fault_ns) == 0)
+		usleep(1000);
+	part(&r);
+	await_let_go(&r);
+	close(r.listener);
+	link_thread_stop(r.link);
+}
+
+/* The bytes behind which the drop comes are still on their way when both ends have gone. */
+static void a_drop_behind_the_end_of_both_lets_go(void **state)
+{
+	(void)state;
+	const struct gp_link_shape slow = {.delay_s = 0.3};
+	static const enum gp_link_drop_mode mode[] = {GP_LINK_FIN, GP_LINK_HALF};
+	for (size_t i = 0; i < sizeof mode / sizeof mode[0]; i++) {
+		struct gp_link_faults f = fault(GP_LINK_UP);
+		struct rig r;
+		f.drop_after = 1000;
+		f.drop_mode = mode[i];
+		rig_open(&r, &slow, &f);
+		put_pattern(r.end[0], 0, 3000);
+		part(&r);
+		await_let_go(&r);
+		close(r.listener);
+		assert_int_equal(link_thread_stop(r.link).drops, 1);
+	}
+}
+
+/* A server whose queue of connections is full answers nobody. */
+static void a_relay_that_still_connects_stops_at_once(void **state)
+{
+	(void)state;
+	const struct gp_link_faults none = LINK_NO_FAULTS;
+	char target[32];
+	const int listener = listen_anywhere(target);
+	assert_int_equal(listen(listener, 0), 0);
+	const int fills = connect_to(target);
+	const struct gp_link_spec spec = {.to = target, .faults = none, .connect_timeout_s = 3600};
+	struct link_thread *link = link_thread_start(&spec);
+	const int end = connect_to(link->address);
+	while (!atomic_load(&link->connected))
+		usleep(1000);
+	assert_int_equal(link_thread_stop(link).refused, 0);
+	close(end);
+	close(fills);
+	close(listener);
+}
+
 static void exactly_the_named_byte_is_corrupted(void **state)
 {
 	(void)state;
@@ -553,6 +616,9 @@ int main(void)
 		cmocka_unit_test(a_half_open_connection_swallows_bytes_and_ends),
 		cmocka_unit_test(a_stall_is_silence_both_ways_and_then_everything_comes),
 		cmocka_unit_test(a_stall_without_an_end_lasts),
+		cmocka_unit_test(a_stall_without_an_end_is_over_when_both_ends_are_gone),
+		cmocka_unit_test(a_drop_behind_the_end_of_both_lets_go),
+		cmocka_unit_test(a_relay_that_still_connects_stops_at_once),
 		cmocka_unit_test(exactly_the_named_byte_is_corrupted),
 		cmocka_unit_test(a_trickle_brings_every_byte),
 		cmocka_unit_test(later_connections_are_left_alone_with_times),
