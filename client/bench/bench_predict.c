@@ -84,12 +84,17 @@ static enum gp_status begin_study(struct cut *c, struct gp_err *err)
 
 /* What lies below a simulated link counts, too, unless it is loopback, which is faster than any that can be
  * simulated. */
+static bool lies_below(const struct cut *c)
+{
+	return !gp_plan_is_same_machine(GP_SAME_MACHINE_AUTO, c->site.set.server);
+}
+
 static bool needs_link(const struct cut *c)
 {
 	for (int i = 0; i < c->spec->sweep->links; i++)
 		if (c->spec->sweep->link[i].as_is)
 			return true;
-	return !gp_plan_is_same_machine(GP_SAME_MACHINE_AUTO, c->site.set.server);
+	return lies_below(c);
 }
 
 /* A link that cannot be measured, as of a server that measures nothing, leaves rows without a prediction. */
@@ -142,7 +147,7 @@ static void predict(struct cut *c, const struct gp_bench_place *at, struct gp_be
 	struct gp_err err;
 	out->time_s = NAN;
 	c->site.study.world.link = link_of(c, link);
-	if (link->as_is && c->no_link[0]) {
+	if (c->no_link[0] && (link->as_is || lies_below(c))) {
 		snprintf(out->why, sizeof out->why, "%s", c->no_link);
 	} else if (gp_plan_study_predict(&c->site.study, &pick, NULL, &p, &err) != GP_OK) {
 		snprintf(out->why, sizeof out->why, "%s", err.text);
@@ -161,7 +166,8 @@ static enum gp_status predict_rows(struct cut *c, struct gp_bench_results *resul
 		const struct gp_bench_place at = gp_bench_place_of(s, row);
 		struct gp_bench_prediction p = {0};
 		gp_bench_key_of(s, row, &p.key);
-		if (at.cut != c->number || gp_bench_results_predicted(results, &p.key))
+		const struct gp_bench_prediction *known = gp_bench_results_predicted(results, &p.key);
+		if (at.cut != c->number || (known && !known->why[0]))
 			continue;
 		predict(c, &at, &p);
 		GP_TRY(gp_bench_results_add_prediction(results, &p, err));

@@ -18,12 +18,43 @@ bool gp_bench_is_one_of(const char *name, const char *const *list)
 	return false;
 }
 
-/* What stands behind --: options of train, but not those that a bench decides. */
-enum gp_status gp_bench_words_check(const struct gp_options_result *given, struct gp_err *err)
+/* An option of bench itself, with or without "no-". */
+static bool is_in(const struct gp_opt_table *table, const char *name)
 {
-	static const char *const own[] = {"server", "local",  "cut",     "codec",    "chunks", "steps",
-					  "epochs", "eval",   "no-eval", "log-json", "resume", "checkpoint",
-					  "json",   "config", "save",    "help",     NULL};
+	const char *bare = strncmp(name, "no-", 3) == 0 ? name + 3 : name;
+	for (int i = 0; i < table->count; i++)
+		if (strcmp(table->opt[i].name, name) == 0 || strcmp(table->opt[i].name, bare) == 0)
+			return true;
+	return false;
+}
+
+/* What stands behind --: options of train, but not those that a bench decides, and not those that it has to know of. */
+enum gp_status gp_bench_words_check(const struct gp_opt_table *table, const struct gp_options_result *given,
+				    struct gp_err *err)
+{
+	static const char *const own[] = {"server",
+					  "local",
+					  "cut",
+					  "codec",
+					  "codec-act-up",
+					  "codec-act-down",
+					  "codec-grad-up",
+					  "codec-grad-down",
+					  "chunks",
+					  "steps",
+					  "epochs",
+					  "eval",
+					  "no-eval",
+					  "log-json",
+					  "trace",
+					  "metrics",
+					  "resume",
+					  "checkpoint",
+					  "json",
+					  "config",
+					  "save",
+					  "help",
+					  NULL};
 	for (int i = 0; i < given->positionals; i++) {
 		const char *word = given->positional[i];
 		char name[32], shown[GP_SHOWN];
@@ -35,6 +66,9 @@ enum gp_status gp_bench_words_check(const struct gp_options_result *given, struc
 		snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
 		if (gp_bench_is_one_of(name, own))
 			GP_FAIL(err, GP_USAGE, "--%s behind --: gpclient bench decides it for each row", name);
+		if (is_in(table, name))
+			GP_FAIL(err, GP_USAGE, "--%s behind --: give it before --, so that the bench knows of it",
+				name);
 	}
 	return GP_OK;
 }

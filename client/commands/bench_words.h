@@ -24,8 +24,10 @@ enum gp_status gp_bench_words_make(struct gp_bench_words *w, const struct gp_opt
 				   const struct gp_job_settings *settings, const struct gp_options_result *given,
 				   struct gp_err *err);
 void gp_bench_words_deinit(struct gp_bench_words *w);
-/* GP_USAGE: behind -- stands something that is no option of train, or one that a bench decides for each row. */
-enum gp_status gp_bench_words_check(const struct gp_options_result *given, struct gp_err *err);
+/* GP_USAGE: behind -- stands something that is no option of train, one that a bench decides for each row, or one of the
+ * bench's own table. */
+enum gp_status gp_bench_words_check(const struct gp_opt_table *table, const struct gp_options_result *given,
+				    struct gp_err *err);
 /* {"--batch":"64",...}: everything that makes a difference to the rows' figures, a new reference. */
 json_t *gp_bench_words_settings(const struct gp_opt_table *table, const struct gp_job_settings *settings,
 				const struct gp_options_result *given);

@@ -257,7 +257,7 @@ static enum gp_status check_server(struct bench *b, struct gp_err *err)
 static enum gp_status check(struct bench *b, struct gp_err *err)
 {
 	struct settings *s = &b->set;
-	GP_TRY(gp_bench_words_check(&b->given, err));
+	GP_TRY(gp_bench_words_check(&b->table, &b->given, err));
 	GP_TRY(gp_bench_read_codecs(&b->sweep, s->codecs, err));
 	GP_TRY(gp_bench_read_cuts(&b->sweep, s->cuts, err));
 	GP_TRY(gp_bench_read_chunks(&b->sweep, s->chunks, s->job.batch, err));
@@ -300,7 +300,8 @@ static enum gp_status make_folder(struct bench *b, struct gp_err *err)
 
 /* --- predictions -------------------------------------------------------------------------------------------------- */
 
-/* Whether a row of this cut has still to run in some round, and whether all of them have a prediction. */
+/* Whether a row of this cut has still to run in some round, and whether all of them have a prediction: a row that runs again
+ * has its prediction made again, too, where that has failed. */
 static void look_at_cut(const struct bench *b, int cut, bool *runs, bool *predicted)
 {
 	*runs = false;
@@ -310,9 +311,12 @@ static void look_at_cut(const struct bench *b, int cut, bool *runs, bool *predic
 		if (gp_bench_place_of(&b->sweep, row).cut != cut)
 			continue;
 		gp_bench_key_of(&b->sweep, row, &key);
+		const struct gp_bench_prediction *p = gp_bench_results_predicted(&b->results, &key);
+		bool left = false;
 		for (int round = 1; round <= b->set.rounds; round++)
-			*runs = *runs || !gp_bench_results_done(&b->results, &key, round);
-		*predicted = *predicted && gp_bench_results_predicted(&b->results, &key);
+			left = left || !gp_bench_results_done(&b->results, &key, round);
+		*runs = *runs || left;
+		*predicted = *predicted && p && !(left && p->why[0]);
 	}
 }
 

@@ -42,6 +42,9 @@ refused 2 "--links: 'fast' is neither as-is nor RATE" "${server[@]}" "${model[@]
 refused 2 'a batch of 8 cannot be cut into 3 chunks' "${server[@]}" "${model[@]}" --chunks 3
 refused 2 '--skip 12 leaves none of the 12 steps' "${server[@]}" "${model[@]}" --skip 12
 refused 2 '--steps behind --: gpclient bench decides it' "${server[@]}" "${model[@]}" -- --steps 3
+refused 2 '--codec-act-up behind --: gpclient bench decides it' "${server[@]}" "${model[@]}" -- --codec-act-up=raw
+refused 2 '--batch behind --: give it before --' "${server[@]}" "${model[@]}" -- --batch 4
+refused 2 '--no-progress behind --: give it before --' "${server[@]}" "${model[@]}" -- --no-progress
 refused 2 "unexpected argument 'word'" "${server[@]}" "${model[@]}" word
 refused 2 "did you mean --codecs" "${server[@]}" "${model[@]}" --codec raw
 refused 2 'the token would cross the link to 192.0.2.7:1 in the clear' --server 192.0.2.7:1 "${model[@]}" --token-file x
