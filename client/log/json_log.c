@@ -24,7 +24,6 @@ struct gp_json_log {
 	int fd;
 	char *path;
 	pthread_mutex_t lock; /* around every line */
-	off_t whole;          /* bytes of whole lines */
 	int failed;           /* errno of the write that ended the log; 0: none */
 	uint64_t begin_ns;
 };
@@ -109,7 +108,7 @@ enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_lo
 		GP_FAIL(err, GP_NOMEM, "out of memory for the JSON log");
 	}
 	l->path = copy;
-	l->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	l->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (l->fd < 0)
 		return give_up(l, gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__,
 					     "cannot create JSON log %s: %s", path, strerror(errno)));
@@ -119,9 +118,6 @@ enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_lo
 		return give_up(l, gp_err_set(err, GP_IO, errno, __FILE__, __LINE__, "cannot write JSON log %s: %s",
 					     path, strerror(errno)));
 	l->begin_ns = gp_now_ns();
-	l->whole = lseek(l->fd, 0, SEEK_END);
-	if (l->whole < 0) /* a pipe */
-		l->whole = 0;
 	pthread_mutex_init(&l->lock, NULL);
 	*out = l;
 	return GP_OK;
@@ -146,8 +142,17 @@ static ssize_t write_some(int fd, const char *text, size_t len)
 	return n;
 }
 
+/* Takes back the begun line at the end of a file, unless another process has written behind it. */
+static void take_back(const struct gp_json_log *l, size_t len)
+{
+	struct stat st;
+	const off_t end = lseek(l->fd, 0, SEEK_CUR);
+	if (len > 0 && (fstat(l->fd, &st) != 0 || st.st_size != end || ftruncate(l->fd, end - (off_t)len) != 0))
+		gp_log(main, GP_LOG_DEBUG, "%s: half a line is left", l->path);
+}
+
 /* 0, or what went wrong: then nothing of the line is left in a file (a pipe may have had some of it). */
-static int write_bytes(struct gp_json_log *l, const char *text, size_t len)
+static int write_bytes(const struct gp_json_log *l, const char *text, size_t len)
 {
 	size_t done = 0;
 	while (done < len) {
@@ -157,11 +162,9 @@ static int write_bytes(struct gp_json_log *l, const char *text, size_t len)
 			continue;
 		}
 		int why = n < 0 ? errno : EIO;
-		if (done > 0 && ftruncate(l->fd, l->whole) != 0)
-			gp_log(main, GP_LOG_DEBUG, "%s: half a line is left: %s", l->path, strerror(errno));
+		take_back(l, done);
 		return why;
 	}
-	l->whole += (off_t)len;
 	return 0;
 }
 

@@ -90,6 +90,23 @@ static void log_that_is_gone_on_with_keeps_its_lines(void **state)
 	assert_content("{\"event\":\"x\",\"step\":1}\n{\"event\":\"x\",\"step\":2}\n");
 }
 
+/* As of a training and of `gpclient attack`, which adds to its log. */
+static void two_processes_write_behind_each_other(void **state)
+{
+	struct gp_err err;
+	struct gp_json_log *l = open_log(), *other;
+	(void)state;
+	gp_json_log_write(l, "x", json_pack("{s:i}", "step", 1), &err);
+	assert_int_equal(gp_json_log_open(path, true, &other, &err), GP_OK);
+	gp_json_log_write(other, "y", json_pack("{s:i}", "step", 2), &err);
+	gp_json_log_write(l, "x", json_pack("{s:i}", "step", 3), &err);
+	gp_json_log_write(other, "y", json_pack("{s:i}", "step", 4), &err);
+	assert_int_equal(gp_json_log_close(l, &err), GP_OK);
+	assert_int_equal(gp_json_log_close(other, &err), GP_OK);
+	assert_content("{\"event\":\"x\",\"step\":1}\n{\"event\":\"y\",\"step\":2}\n"
+		       "{\"event\":\"x\",\"step\":3}\n{\"event\":\"y\",\"step\":4}\n");
+}
+
 static void half_a_line_stays_by_itself(void **state)
 {
 	struct gp_err err;
@@ -235,6 +252,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_object_is_a_line_at_once),
 		cmocka_unit_test(log_that_is_gone_on_with_keeps_its_lines),
+		cmocka_unit_test(two_processes_write_behind_each_other),
 		cmocka_unit_test(half_a_line_stays_by_itself),
 		cmocka_unit_test(a_log_is_not_written_over_and_failures_name_the_file),
 		cmocka_unit_test(a_log_of_failures_alone_begins_anew),
