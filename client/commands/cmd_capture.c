@@ -186,7 +186,8 @@ static struct summary summarize(const struct gp_captured *t)
 
 static json_t *report_json(const struct capturing *c)
 {
-	json_t *o = json_pack("{s:s, s:o}", "out", c->set.out, "loss", gp_json_number(c->tensors.loss));
+	json_t *o =
+		json_pack("{s:o, s:o}", "out", gp_job_text_json(c->set.out), "loss", gp_json_number(c->tensors.loss));
 	for (int i = 0; o && i < c->tensors.count; i++) {
 		const struct gp_captured *t = &c->tensors.tensor[i];
 		const struct summary s = summarize(t);

@@ -188,7 +188,7 @@ static enum gp_status save(const struct fitting *f, struct gp_err *err)
 
 static json_t *report_json(const struct fitting *f)
 {
-	json_t *o = json_pack("{s:s, s:I}", "out", f->set.save, "steps", (json_int_t)f->set.steps);
+	json_t *o = json_pack("{s:o, s:I}", "out", gp_job_text_json(f->set.save), "steps", (json_int_t)f->set.steps);
 	for (int e = 0; o && e < GP_INSERT_ENDS; e++) {
 		const struct gp_insertion_end *end = &f->job.insertion.end[e];
 		char text[GP_INSERT_TEXT], key[32];

@@ -125,7 +125,7 @@ static const struct gp_opt what_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 0x1p62,
-	 .help = "the same at the server; 0 = what --server allows a session"},
+	 .help = "the same at the server, where what --server allows a session counts, too; 0 = only that"},
 	{.name = "top",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(top),
@@ -325,6 +325,12 @@ static enum gp_status add_listed_codec(void *arg, const char *text, struct gp_er
 	struct planning *p = arg;
 	if (gp_codec_auto_refuse(text, err) != GP_OK || gp_plan_study_add_codec(&p->site.study, text, err) != GP_OK)
 		return gp_err_prefix(err, "--codecs: %s", text);
+	if (strncmp(text, "delta", 5) == 0)
+		GP_FAIL(err, GP_USAGE,
+			"--codecs: %.60s: delta works up the link only, because the server does not know the samples, "
+			"and "
+			"a codec of this list goes both ways",
+			text);
 	return GP_OK;
 }
 
@@ -441,14 +447,21 @@ static enum gp_status measure(struct planning *p, struct gp_err *err)
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
 
+/* What a session may take there: as much as the server says, or less where --server-memory says so; 0 = not known. */
+static uint64_t server_limit(const struct planning *p)
+{
+	const uint64_t said = (uint64_t)p->set.server_memory, its = p->site.study.server.limit_bytes;
+	return said > 0 && (its == 0 || said < its) ? said : its;
+}
+
 static enum gp_status predict(struct planning *p, struct gp_err *err)
 {
 	const struct settings *s = &p->set;
-	const struct gp_plan_limits limits = {
-		.client_bytes = (uint64_t)s->client_memory,
-		.server_bytes = s->server_memory > 0 ? (uint64_t)s->server_memory : p->site.study.server.limit_bytes,
-		.max_error = p->sweeps_codec || is_given(p, "max-error") ? s->max_error : INFINITY,
-		.most = sweeps(p) ? (int)s->top : 1};
+	const struct gp_plan_limits limits = {.client_bytes = (uint64_t)s->client_memory,
+					      .server_bytes = server_limit(p),
+					      .max_error = p->sweeps_codec || is_given(p, "max-error") ? s->max_error
+												       : INFINITY,
+					      .most = sweeps(p) ? (int)s->top : 1};
 	const struct gp_plan_pick only = {0};
 	struct gp_prediction ignored;
 	gp_progress_update(&p->progress, gp_now_ns(), "predicting");

@@ -345,6 +345,26 @@ static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, struct
 	return parse_betas(set, err);
 }
 
+/* So is one that only some schedules know. */
+static enum gp_status check_schedule_flags(const struct gp_opt_table *t, const struct gp_train_settings *set,
+					   const struct gp_options_result *r, struct gp_err *err)
+{
+	static const char *const names[] = {"const", "cosine", "step", "poly", "linear"};
+	static const struct {
+		const char *flag, *of;
+		unsigned kinds;
+	} known[] = {{"final-lr", "cosine, poly and linear",
+		      1u << GP_SCHEDULE_COSINE | 1u << GP_SCHEDULE_POLY | 1u << GP_SCHEDULE_LINEAR},
+		     {"step-every", "step", 1u << GP_SCHEDULE_STEP},
+		     {"step-gamma", "step", 1u << GP_SCHEDULE_STEP},
+		     {"poly-power", "poly", 1u << GP_SCHEDULE_POLY}};
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		if (gp_options_given(t, r, known[i].flag) && !(known[i].kinds >> set->schedule & 1))
+			GP_FAIL(err, GP_USAGE, "--%s is of --schedule %s; --schedule %s would ignore it", known[i].flag,
+				known[i].of, names[set->schedule]);
+	return GP_OK;
+}
+
 static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
 {
 	const struct gp_opt_rows parts[] = {
@@ -407,6 +427,8 @@ static enum gp_status check_flags_of_files(const struct gp_opt_table *t, const s
 		GP_FAIL(err, GP_USAGE, "--%s needs --trace FILE", flag);
 	if (gp_options_given(t, r, "log-histograms") && set->log_histograms > 0 && !set->log_json)
 		GP_FAIL(err, GP_USAGE, "--log-histograms needs --log-json FILE, where the histograms go");
+	if (gp_options_given(t, r, "checkpoint-every") && !set->checkpoint)
+		GP_FAIL(err, GP_USAGE, "--checkpoint-every needs --checkpoint DIR, where the checkpoints go");
 	return GP_OK;
 }
 
@@ -420,7 +442,17 @@ static enum gp_status check_metrics(const struct gp_opt_table *t, struct gp_trai
 	s->metrics.tls_options = "--metrics-cert and --metrics-key";
 	s->metrics.proof_options = "--metrics-tokens or --metrics-client-ca";
 	s->metrics.what = "figures of this training";
-	return s->metrics.address ? gp_metrics_site_check(&s->metrics, err) : GP_OK;
+	if (!s->metrics.address)
+		return GP_OK;
+	GP_TRY(gp_metrics_site_check(&s->metrics, err));
+	for (size_t i = 0; i < sizeof files / sizeof files[0] && gp_metrics_site_is_open(&s->metrics); i++)
+		if (gp_options_given(t, r, files[i]))
+			GP_FAIL(err, GP_USAGE,
+				"--%s: on loopback, as at --metrics %s, the figures are plain HTTP and open to every "
+				"user of "
+				"this machine; give another address of it",
+				files[i], s->metrics.address);
+	return GP_OK;
 }
 
 static enum gp_status check_share_loss(const struct gp_train_settings *s, struct gp_err *err)
@@ -462,6 +494,7 @@ enum gp_status gp_train_options_parse(const struct gp_train_command *c, int argc
 	GP_TRY(check_privacy(set, err));
 	GP_TRY(check_share_loss(set, err));
 	GP_TRY(check_metrics(&t, set, r, err));
+	GP_TRY(check_schedule_flags(&t, set, r, err));
 	return check_optimizer_flags(&t, set, r, err);
 }
 

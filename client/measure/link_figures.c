@@ -52,13 +52,17 @@ static const char *size_text(uint64_t bytes, char text[NUMBER_TEXT])
 	return text;
 }
 
+/* One trip has no jitter. */
 static void print_trips(const char *when, const struct gp_trip_figures *t, FILE *to)
 {
-	if (t->count == 0)
+	if (t->count == 0) {
 		fprintf(to, "  %-22s not measured\n", when);
-	else
-		fprintf(to, "  %-22s %8.2f ms (%.2f to %.2f), jitter %.2f ms, %d measured\n", when, t->median * 1e3,
-			t->least * 1e3, t->most * 1e3, t->jitter * 1e3, t->count);
+		return;
+	}
+	fprintf(to, "  %-22s %8.2f ms (%.2f to %.2f), ", when, t->median * 1e3, t->least * 1e3, t->most * 1e3);
+	if (isfinite(t->jitter))
+		fprintf(to, "jitter %.2f ms, ", t->jitter * 1e3);
+	fprintf(to, "%d measured\n", t->count);
 }
 
 static double lost(const struct gp_way_figures *w)

@@ -36,7 +36,8 @@ static enum gp_status read_rate(const char *whole, const char *text, double *byt
 	if (strcmp(text, "unlimited") == 0)
 		return GP_OK;
 	if (!has_unit(text) || !gp_parse_rate(text, &bps) || !(bps >= RATE_LEAST && bps <= RATE_MOST))
-		GP_FAIL(err, GP_USAGE, "--link '%.60s': '%.20s' is not a rate from 1bit to 10tbit, such as 100mbit, or unlimited",
+		GP_FAIL(err, GP_USAGE,
+			"--link '%.60s': '%.20s' is not a rate from 1bit to 10tbit, such as 100mbit, or unlimited",
 			whole, text);
 	*bytes_per_s = bps / 8;
 	return GP_OK;
@@ -78,7 +79,13 @@ static enum gp_status read_queue(const char *whole, const char *text, double *qu
 	return GP_OK;
 }
 
-static enum gp_status read_part(const char *whole, const char *part, int *place, struct gp_plan_link *out,
+/* What is read of a --link: the place of the next part without a name, and whether a rate has been given. */
+struct link_reading {
+	int place;
+	bool rate;
+};
+
+static enum gp_status read_part(const char *whole, const char *part, struct link_reading *r, struct gp_plan_link *out,
 				struct gp_err *err)
 {
 	const char *rtt = value_of(part, "rtt"), *delay = value_of(part, "delay"), *up = value_of(part, "up"),
@@ -89,14 +96,20 @@ static enum gp_status read_part(const char *whole, const char *part, int *place,
 		return read_queue(whole, value_of(part, "queue-down"), &out->down.queue_bytes, err);
 	if (rtt || delay)
 		return read_delays(whole, rtt ? rtt : delay, rtt ? 0.5 : 1, out, err);
-	if (up || down)
+	if (up || down) {
+		r->rate = true;
 		return read_rate(whole, up ? up : down, up ? &out->up.bytes_per_s : &out->down.bytes_per_s, err);
+	}
 	if (strchr(part, '='))
 		GP_FAIL(err, GP_USAGE,
 			"--link '%.60s': '%.20s' is none of rtt=, delay=, up=, down=, queue-up= and queue-down=", whole,
 			part);
-	switch ((*place)++) {
+	switch (r->place++) {
 	case RATE:
+		if (r->rate)
+			GP_FAIL(err, GP_USAGE,
+				"--link '%.60s': RATE is of both ways, and stands before up= and down=", whole);
+		r->rate = true;
 		GP_TRY(read_rate(whole, part, &out->up.bytes_per_s, err));
 		out->down.bytes_per_s = out->up.bytes_per_s;
 		return GP_OK;
@@ -114,14 +127,14 @@ enum gp_status gp_plan_link_parse(const char *text, struct gp_plan_link *out, st
 {
 	struct gp_text rest = gp_text_of(text), part;
 	struct gp_plan_link l = {0};
-	int place = RATE;
+	struct link_reading r = {.place = RATE};
 	char word[32];
 	while (gp_text_cut(&rest, ',', &part)) {
 		if (!gp_text_copy(part, word, sizeof word) || !word[0])
 			GP_FAIL(err, GP_USAGE, "--link '%.60s' is not RATE[,DELAY[,DOWN]], as in 100mbit,20ms", text);
-		GP_TRY(read_part(text, word, &place, &l, err));
+		GP_TRY(read_part(text, word, &r, &l, err));
 	}
-	if (place == RATE && !strstr(text, "up=") && !strstr(text, "down="))
+	if (!r.rate)
 		GP_FAIL(err, GP_USAGE, "--link '%.60s' says no rate, as in 100mbit,20ms", text);
 	*out = l;
 	return GP_OK;
@@ -139,9 +152,10 @@ static double own_bytes(double bytes_per_s)
 static struct gp_plan_way way_of(const struct gp_way_figures *w, const struct gp_trip_figures *idle)
 {
 	const double waits_s = w->loaded.count > 0 ? w->loaded.median - idle->median : 0;
-	return (struct gp_plan_way){.bytes_per_s = w->bytes_per_s,
-				    .delay_s = idle->median / 2,
-				    .queue_bytes = fmin(fmax(waits_s * w->bytes_per_s - own_bytes(w->bytes_per_s), 0), QUEUE_MOST)};
+	return (struct gp_plan_way){
+		.bytes_per_s = w->bytes_per_s,
+		.delay_s = idle->median / 2,
+		.queue_bytes = fmin(fmax(waits_s * w->bytes_per_s - own_bytes(w->bytes_per_s), 0), QUEUE_MOST)};
 }
 
 /* What moving a byte takes at an end, in the mean of both ways. The whole machine's time counts what both ends take; it is

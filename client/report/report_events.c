@@ -123,7 +123,8 @@ static enum gp_status on_header(struct gp_report_run *r, const json_t *o, struct
 	READ_TEXT(o, "compress", h->compress);
 	READ_TEXT(o, "insert_up", h->insert_up);
 	READ_TEXT(o, "insert_down", h->insert_down);
-	if (begun[0]) /* of the first process */
+	r->median_s = NAN; /* of another process */
+	if (begun[0])      /* of the first process */
 		memcpy(h->begun, begun, sizeof begun);
 	read_codecs(o, h);
 	read_cut(o, h);

@@ -8,6 +8,7 @@
 
 struct showing {
 	struct gp_progress *p;
+	struct gp_run_monitor *monitor;
 	const volatile sig_atomic_t *stop;
 	uint32_t batches;
 };
@@ -18,13 +19,14 @@ static bool show(void *arg, uint32_t done)
 	char text[96];
 	snprintf(text, sizeof text, "taking the statistics of batch norms anew: batch %u/%u", done, s->batches);
 	gp_progress_update(s->p, gp_now_ns(), text);
+	gp_run_monitor_beat(s->monitor);
 	return !s->stop || !*s->stop;
 }
 
 enum gp_status gp_recalibrate(struct gp_engine *e, struct gp_loader *train, uint32_t batches, struct gp_progress *p,
-			      const volatile sig_atomic_t *stop, struct gp_err *err)
+			      struct gp_run_monitor *monitor, const volatile sig_atomic_t *stop, struct gp_err *err)
 {
-	struct showing s = {p, stop, batches};
+	struct showing s = {p, monitor, stop, batches};
 	const struct gp_engine_watch watch = {show, &s};
 	GP_TRY(gp_loader_seek(train, 0, 0, err));
 	return e->ops->calibrate(e, train, batches, &watch, err);
@@ -77,7 +79,7 @@ static enum gp_status save(const struct gp_recalibration *r, const struct gp_job
 enum gp_status gp_recalibration_run(struct gp_recalibration *r, struct gp_job *j, struct gp_progress *p,
 				    struct gp_err *err)
 {
-	GP_TRY(gp_recalibrate(j->engine, r->loader, (uint32_t)j->set->recalibrate, p, NULL, err));
+	GP_TRY(gp_recalibrate(j->engine, r->loader, (uint32_t)j->set->recalibrate, p, NULL, NULL, err));
 	GP_TRY(j->engine->ops->get_weights(j->engine, j->init, err));
 	return j->set->recalibrated ? save(r, j, err) : GP_OK;
 }

@@ -15,11 +15,13 @@
 #include "client/train/bad_data.h"
 #include "client/job/job.h"
 #include "client/log/progress.h"
+#include "client/monitor/run_monitor.h"
 
-/* From the loader's beginning on, which is left where it is then. Shows how far it is; ends when *stop (optional) is set, with
+/* From the loader's beginning on, which is left where it is then. Shows how far it is, and tells the monitor
+ * (optional) with each batch that the run goes on; ends when *stop (optional) is set, with
  * the statistics of at least one batch. */
 enum gp_status gp_recalibrate(struct gp_engine *e, struct gp_loader *train, uint32_t batches, struct gp_progress *p,
-			      const volatile sig_atomic_t *stop, struct gp_err *err);
+			      struct gp_run_monitor *monitor, const volatile sig_atomic_t *stop, struct gp_err *err);
 
 /* What eval needs for it. Zeroed to begin with. */
 struct gp_recalibration {

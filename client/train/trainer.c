@@ -219,8 +219,8 @@ static enum gp_status recalibrate(struct gp_training *r, struct gp_err *err)
 	if (spec->recalibrate == 0 || (!spec->val && r->step < spec->total_steps) || (may_end && stop_asked(r)))
 		return GP_OK;
 	const uint64_t begin = gp_now_ns();
-	GP_TRY(gp_recalibrate(spec->engine, spec->train, spec->recalibrate, &r->progress, may_end ? spec->stop : NULL,
-			      err));
+	GP_TRY(gp_recalibrate(spec->engine, spec->train, spec->recalibrate, &r->progress, spec->monitor,
+			      may_end ? spec->stop : NULL, err));
 	gp_timeline_note_times(spec->engine->timeline, GP_AT_STATISTICS, last_chunk_of(r), begin, gp_now_ns());
 	r->eval_cut = may_end && stop_asked(r);
 	return gp_loader_seek(spec->train, (uint32_t)(r->step / spec->steps_per_epoch),

@@ -118,6 +118,14 @@ enum gp_status gp_metrics_site_check(const struct gp_metrics_site_settings *set,
 	return gp_addr_is_loopback(host) ? GP_OK : check_remote(set, err);
 }
 
+bool gp_metrics_site_is_open(const struct gp_metrics_site_settings *set)
+{
+	char host[256];
+	uint16_t port;
+	struct gp_err ignored;
+	return gp_addr_parse(set->address, host, &port, &ignored) == GP_OK && gp_addr_is_loopback(host);
+}
+
 /* --- life -------------------------------------------------------------------------------------------------------- */
 
 static enum gp_status load_tokens(const struct gp_metrics_site *s, struct gp_token_file **out, struct gp_err *err)

@@ -39,6 +39,8 @@ struct gp_metrics_site;
 
 /* Whether it may be served like this: GP_USAGE. Opens and reads nothing. */
 enum gp_status gp_metrics_site_check(const struct gp_metrics_site_settings *set, struct gp_err *err);
+/* Whether its address is of loopback, where tokens and certificates are not asked for. */
+bool gp_metrics_site_is_open(const struct gp_metrics_site_settings *set);
 /* The texts and routes of the settings must outlive it. GP_INVALID: the port is taken, or a file is wrong. */
 enum gp_status gp_metrics_site_start(const struct gp_metrics_site_settings *set, struct gp_metrics_site **out,
 				     struct gp_err *err);

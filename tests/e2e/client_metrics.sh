@@ -105,6 +105,8 @@ refused 2 "--metrics: '127.0.0.1' has no port" train "${nothing[@]}" --metrics 1
 refused 2 "--metrics 0.0.0.0:0: anyone who reaches this address could read figures of this training" train "${nothing[@]}" \
 	--metrics 0.0.0.0:0
 refused 2 "--metrics-tokens needs --metrics ADDR:PORT" train "${nothing[@]}" --metrics-tokens file
+refused 2 "--metrics-cert: on loopback, as at --metrics 127.0.0.1:0, the figures are plain HTTP and open to every user" \
+	train "${nothing[@]}" --metrics 127.0.0.1:0 "${tls[@]}"
 refused 2 "--share-loss tells a server the loss" train "${nothing[@]}" --share-loss
 stop_client 143
 

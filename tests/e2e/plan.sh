@@ -52,6 +52,8 @@ refused 2 "--server: .127.0.0.1:0.: .*port 0" "${model[@]}" --link 1mbit --serve
 refused 2 "'0mbit' is not a rate from 1bit" "${model[@]}" --link 0mbit
 refused 2 'counted from the first of its 4 blocks it is 9:-2' "${model[@]}" --link 1mbit --cut 9:-6
 refused 2 '--codecs: nothing' "${model[@]}" --link 1mbit --sweep codec --codecs nothing
+refused 2 '--codecs: delta.*: delta works up the link only' "${model[@]}" --link 1mbit --sweep codec \
+	--codecs 'raw,delta:samples=64+uniform:bits=4'
 refused 2 '--chunks says which one, and --sweep chunks tries several' "${model[@]}" --link 1mbit --sweep codec,chunks
 refused 2 '--cut says which one, and --sweep cut tries several' "${model[@]}" --link 1mbit --sweep cut --cut 1:-1
 refused 2 '--codec says which one, and --sweep codec tries several' "${model[@]}" --link 1mbit --sweep codec --codec raw

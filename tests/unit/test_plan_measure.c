@@ -322,9 +322,23 @@ static void a_measured_link_has_its_queue(void **state)
 static void links_that_mean_nothing_are_refused(void **state)
 {
 	(void)state;
-	const char *const bad[] = {"",         "fast",       "100",      "100mbit,20",    "0mbit",
-				   "-1mbit",   ",",          "100mbit,", "100mbit,20ms,", "100mbit,1s,1mbit,1",
-				   "rtt=20ms", "100mbit,2h", "nan",      "100mbit,-1ms",  "1e-305bit"};
+	const char *const bad[] = {"",
+				   "fast",
+				   "100",
+				   "100mbit,20",
+				   "0mbit",
+				   "-1mbit",
+				   ",",
+				   "100mbit,",
+				   "100mbit,20ms,",
+				   "100mbit,1s,1mbit,1",
+				   "rtt=20ms",
+				   "100mbit,2h",
+				   "nan",
+				   "100mbit,-1ms",
+				   "1e-305bit",
+				   "queue-up=64K",
+				   "down=4mbit,20mbit"};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct gp_plan_link l;
 		struct gp_err err = {0};
