@@ -126,9 +126,9 @@ static void log_end(const struct gp_server_link *l, enum gp_status status, const
 	}
 	struct gp_server_session *s = l->session;
 	const enum gp_log_level level = status == GP_OK || s->moved ? GP_LOG_INFO : GP_LOG_WARN;
-	const char *name = s->ready                      ? "session_ended"
+	const char *name = s->ready                               ? "session_ended"
 			   : status == GP_OK || status == GP_PEER ? "session_left"
-							 : "session_refused";
+								  : "session_refused";
 	char title[GP_SESSION_TITLE], spent[GP_SESSION_SPENT];
 	s->end_reason = status;
 	gp_server_session_event(s, level, name, gp_status_name(status),
@@ -397,12 +397,30 @@ static void forgive_own_stall(struct gp_server_link *l, uint64_t now)
 	l->progress_ns = earlier(l->progress_ns + late, now);
 }
 
+/* Whether nothing goes on before the client has sent or read something. */
+static bool is_clients_turn(const struct gp_server_link *l)
+{
+	return !gp_body_busy(l->session->body) && (l->state == GP_LINK_LOAD || gp_body_awaits_client(l->session->body));
+}
+
+/* A client is waited for from when its turn came, and a frame that takes long to cross is progress all the while. */
+static void note_progress(struct gp_server_link *l, uint64_t now)
+{
+	const uint64_t bytes = l->ch ? gp_account_frame_bytes(gp_channel_account(l->ch)) : l->progress_bytes;
+	if ((l->state != GP_LINK_LOAD && l->state != GP_LINK_RUN) ||
+	    (is_clients_turn(l) && bytes - l->progress_bytes < GP_PROGRESS_BYTES))
+		return;
+	l->progress_ns = now;
+	l->progress_bytes = bytes;
+}
+
 static void check_deadline(uv_timer_t *timer)
 {
 	struct gp_server_link *l = timer->data;
 	const struct gp_server_settings *set = &l->srv->set;
 	const uint64_t now = gp_now_ns();
 	forgive_own_stall(l, now);
+	note_progress(l, now);
 	if (l->session)
 		gp_server_session_sample(l->session);
 	double waited = (double)(now - (l->stranger ? l->waited_ns : l->progress_ns)) * 1e-9;
@@ -411,11 +429,10 @@ static void check_deadline(uv_timer_t *timer)
 	if (l->state < GP_LINK_LOAD && l->state != GP_LINK_WELCOME && !reads && waited > set->handshake_timeout_s) {
 		snprintf(text, sizeof text, "no handshake within %g s", set->handshake_timeout_s);
 		gp_server_link_stop(l, GP_TIMEOUT, text);
-	} else if (l->state == GP_LINK_LOAD && waited > set->step_timeout_s && !gp_body_busy(l->session->body)) {
+	} else if (l->state == GP_LINK_LOAD && waited > set->step_timeout_s) {
 		snprintf(text, sizeof text, "the weights did not arrive within %g s", set->step_timeout_s);
 		gp_server_link_stop(l, GP_TIMEOUT, text);
-	} else if (l->state == GP_LINK_RUN && gp_body_awaits_client(l->session->body) && waited > set->step_timeout_s &&
-		   !gp_body_busy(l->session->body)) {
+	} else if (l->state == GP_LINK_RUN && waited > set->step_timeout_s) {
 		snprintf(text, sizeof text, "no progress within a step for %g s", set->step_timeout_s);
 		gp_server_link_stop(l, GP_TIMEOUT, text);
 	} else if (gp_server_measure_expired(l, now)) {

@@ -34,9 +34,9 @@ struct gp_server_link {
 	struct gp_control_arena arena;
 	uv_timer_t timer;
 	enum gp_link_state state;
-	uint64_t id, progress_ns;
-	uint64_t waited_ns; /* since when the server waits for the HELLO of a stranger */
-	uint64_t tick_ns;   /* when the deadlines were last looked at */
+	uint64_t id, progress_ns, progress_bytes; /* of frames, when there was progress the last time */
+	uint64_t waited_ns;                       /* since when the server waits for the HELLO of a stranger */
+	uint64_t tick_ns;                         /* when the deadlines were last looked at */
 	char peer[64];
 	uint32_t retry_ms; /* after GP_BUSY, where it is known; 0: a while */
 	bool channel_closed, timer_closed, ended;

@@ -60,6 +60,16 @@ void gp_client_session_tell_monitor(const struct gp_client_session *s)
 	gp_run_monitor_link(s->open->monitor, &link);
 }
 
+/* A frame that takes long to cross is progress all the while. */
+static void note_progress(struct gp_client_session *s, uint64_t now)
+{
+	const uint64_t bytes = s->ch ? gp_account_frame_bytes(gp_channel_account(s->ch)) : 0;
+	if (bytes >= s->progress_bytes && bytes - s->progress_bytes < GP_PROGRESS_BYTES)
+		return;
+	s->progress_bytes = bytes; /* fewer than before: of another channel */
+	s->progress_ns = now;
+}
+
 /* PROTOCOL.md section 5.4: only while somebody waits for the server. A process that was stopped blames nobody for it. */
 static void check_deadline(uv_timer_t *timer)
 {
@@ -69,6 +79,7 @@ static void check_deadline(uv_timer_t *timer)
 	if (now - s->tick_ns > 2 * DEADLINE_TICK_MS * 1000000ull)
 		s->progress_ns = now;
 	s->tick_ns = now;
+	note_progress(s, now);
 	gp_client_session_tell_monitor(s);
 	check_stop(s);
 	if (!s->waiting || (double)(now - s->progress_ns) * 1e-9 < s->patience_s)

@@ -190,9 +190,10 @@ struct gp_client_session {
 	uint64_t server_has; /* by all numbers of its last place: chunks that came whole */
 	struct gp_commit last_commit;
 	uv_timer_t timer, pause;
-	uint64_t progress_ns; /* when the server last did something, heartbeats aside */
-	uint64_t tick_ns;     /* when deadlines were last looked at */
-	double patience_s;    /* the server may do nothing for so long while we wait */
+	uint64_t progress_ns;    /* when the server last did something, heartbeats aside */
+	uint64_t progress_bytes; /* of frames, then */
+	uint64_t tick_ns;        /* when deadlines were last looked at */
+	double patience_s;       /* the server may do nothing for so long while we wait */
 	struct gp_frame *param_up;
 	struct gp_weights *fetch_into;
 	struct gp_frame param_down;

@@ -40,6 +40,14 @@ static void combine_dir(struct gp_dir_account *a, const struct gp_dir_account *b
 	a->wire_bytes += sign * b->wire_bytes;
 }
 
+uint64_t gp_account_frame_bytes(const struct gp_account *a)
+{
+	uint64_t bytes = 0;
+	for (int k = 0; k < GP_FRAME_TYPE_COUNT; k++)
+		bytes += a->sent.kind[k].wire_bytes + a->received.kind[k].wire_bytes;
+	return bytes;
+}
+
 void gp_account_subtract(struct gp_account *b, const struct gp_account *a)
 {
 	combine_dir(&b->sent, &a->sent, (uint64_t)-1);

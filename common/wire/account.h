@@ -31,7 +31,7 @@ enum gp_stage {
 struct gp_kind_account {
 	uint64_t frames, tensor_bytes, payload_bytes, wire_bytes;
 	uint64_t uncompressed_bytes; /* as tensor_bytes, but what tensors would have without an insertion at the cut */
-	uint64_t padding_bytes; /* of tensor_bytes: rows that no sample has, as far as that is known */
+	uint64_t padding_bytes;      /* of tensor_bytes: rows that no sample has, as far as that is known */
 	uint64_t stage_ns[GP_STAGE_COUNT];
 };
 
@@ -46,6 +46,10 @@ struct gp_account {
 	struct gp_dir_account sent, received;
 };
 
+/* Of frames, whole or not: so many bytes that have crossed are progress (PROTOCOL.md section 5.4). */
+#define GP_PROGRESS_BYTES 65536
+/* Bytes of frames that have crossed both ways, those under way included. */
+uint64_t gp_account_frame_bytes(const struct gp_account *a);
 /* b -= a, field by field: what happened between two copies. */
 void gp_account_subtract(struct gp_account *b, const struct gp_account *a);
 /* Adds b into a: figures over reconnects. */
