@@ -48,7 +48,8 @@ struct gp_body_part {
 
 struct gp_body_checkpoint {
 	bool asked;                            /* copies are made or written */
-	bool refused;                          /* asked for, but there is nowhere to write it */
+	bool refused;                          /* asked for, but it is not begun: */
+	struct gp_err refusal;                 /* why */
 	uint64_t step;                         /* the newest on disk that is known of */
 	struct gp_err failure;                 /* of the last one that could not be written; no text: there was none */
 	uint64_t written, failures, bytes, ns; /* of all: how many, what of them was written, and how long that took */

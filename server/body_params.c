@@ -78,6 +78,8 @@ static void run_param_set(struct gp_task *task)
 	struct gp_frame *f = &b->param_in[task - b->param_task];
 	task->status = GP_CANCELED; /* the plan could not be made: that failure is already on its way */
 	if (b->plan)
+		task->status = gp_body_check_stop(b, &task->err);
+	if (task->status == GP_OK)
 		task->status = gp_frame_verify(f, &task->err);
 	if (task->status == GP_OK)
 		task->status = b->dev->ops->param_set(b->plan, (int)f->head.chunk, (const float *)(void *)f->payload,

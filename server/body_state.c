@@ -270,14 +270,25 @@ static void start_copies(struct gp_body *b)
 	}
 }
 
+/* Copies hold up the device: none is made of what could not be written. */
+static enum gp_status check_checkpoint(const struct gp_body *b, struct gp_err *err)
+{
+	uint64_t bytes = 0; /* of parameters alone */
+	if (!b->spec.state)
+		GP_FAIL(err, GP_UNSUPPORTED, GP_BODY_NO_CHECKPOINTS);
+	for (int i = 0; i < b->graph->params; i++)
+		bytes += b->graph->param[i].follows ? 0 : b->graph->param[i].count * sizeof(float);
+	return gp_state_dir_check_share(b->spec.state, b->spec.run_id, bytes, err);
+}
+
 void gp_body_checkpoint(struct gp_body *b)
 {
-	gp_require(b->optim_pending && !b->checkpoint.asked);
-	b->checkpoint.stay = GP_CHECKPOINTS_STAY;
-	if (b->spec.state)
+	struct gp_body_checkpoint *k = &b->checkpoint;
+	gp_require(b->optim_pending && !k->asked);
+	k->stay = GP_CHECKPOINTS_STAY;
+	k->refused = check_checkpoint(b, &k->refusal) != GP_OK;
+	if (!k->refused)
 		start_copies(b);
-	else
-		b->checkpoint.refused = true;
 }
 
 uint64_t gp_body_checkpoint_step(const struct gp_body *b)
@@ -297,9 +308,8 @@ const char *gp_body_checkpoint_failure(const struct gp_body *b)
 
 void gp_body_checkpoint_refuse(struct gp_body *b)
 {
-	struct gp_err err;
+	const struct gp_err err = b->checkpoint.refusal;
 	b->checkpoint.refused = false;
-	gp_err_set(&err, GP_UNSUPPORTED, 0, __FILE__, __LINE__, GP_BODY_NO_CHECKPOINTS);
 	tell(b, err.code, &err);
 }
 

@@ -292,7 +292,8 @@ static const struct gp_opt options[] = {
 	 .initial = "10s",
 	 .min = 0,
 	 .max = 86400,
-	 .help = "servers that share --state-dir even out their sessions: one that has clearly more than another sends one "
+	 .help = "servers that share --state-dir even out their sessions: one that has clearly more than another sends "
+		 "one "
 		 "client after the other away, at the end of a step, with at least this time and half of --lease "
 		 "between; 0 = never"},
 	{.name = "state-max",
@@ -384,6 +385,7 @@ static void on_stopped(void *arg)
 	gp_service_close(&d->service);
 	signal(SIGINT, SIG_IGN); /* all is written: one more signal must not make a failure of it */
 	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
 	signal(SIGUSR1, SIG_IGN);
 	gp_server_deinit(&d->server);
 }
@@ -447,10 +449,12 @@ static void on_hangup(uv_signal_t *signal, int number)
 	if (d->stopping)
 		return;
 	gp_service_reloading(&d->service);
-	if (gp_server_reload(&d->server, &err) == GP_OK)
-		gp_log(main, GP_LOG_INFO, "certificates and tokens read again");
-	else
+	if (gp_server_reload(&d->server, &err) != GP_OK)
 		gp_log(main, GP_LOG_ERROR, "the old certificates and tokens stay in use: %s", err.text);
+	else if (gp_server_reload_metrics(&d->server, &err) != GP_OK)
+		gp_log(main, GP_LOG_ERROR, "certificates and tokens read again, but not for --metrics: %s", err.text);
+	else
+		gp_log(main, GP_LOG_INFO, "certificates and tokens read again");
 	if (gp_server_reload_limits(&d->server, &err) != GP_OK) /* one broken file does not keep the others from use */
 		gp_log(main, GP_LOG_ERROR, "the old limits stay in use: %s", err.text);
 	else if (d->server.set.limits)

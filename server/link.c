@@ -165,8 +165,13 @@ static void close_connection(struct gp_server_link *l, enum gp_status status, co
 	l->claimed = NULL;
 	if (tell)
 		tell_end(l, status, text);
-	gp_channel_close(l->ch, tell && !(l->stranger && strangers_crowd(l->srv)), channel_closed, l);
+	gp_channel_close(l->ch, tell && !l->abandoned && !(l->stranger && strangers_crowd(l->srv)), channel_closed, l);
 	uv_close((uv_handle_t *)&l->timer, timer_closed);
+}
+
+void gp_server_link_retry_after(struct gp_server_link *l, uint32_t ms)
+{
+	l->retry_ms = ms;
 }
 
 /* Ends link and session for good; parking is the other way out. */

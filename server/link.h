@@ -40,8 +40,9 @@ struct gp_server_link {
 	char peer[64];
 	uint32_t retry_ms; /* after GP_BUSY, where it is known; 0: a while */
 	bool channel_closed, timer_closed, ended;
-	bool stranger; /* until its HELLO is accepted */
-	bool shaking;  /* its TLS handshake counts for its address */
+	bool stranger;  /* until its HELLO is accepted */
+	bool abandoned; /* its client has come back over another one */
+	bool shaking;   /* its TLS handshake counts for its address */
 };
 
 /* The HELLO is accepted: the link is a stranger no longer. */

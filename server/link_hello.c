@@ -84,10 +84,13 @@ static struct gp_span span_of(ProtobufCBinaryData bytes)
 	return (struct gp_span){bytes.data, bytes.len};
 }
 
-/* A new connection has the token: the old one, if it still stands, is of no use to anybody. */
-static void take_over(struct gp_server_session *s)
+/* A new connection has the token: the old one, if it still stands, is of no use to anybody. `same`: its client has left it by
+ * itself, so that nobody is waited for who reads why. */
+static void take_over(struct gp_server_session *s, bool same)
 {
 	static const char text[] = "taken over by a new connection";
+	if (s->link)
+		s->link->abandoned = same;
 	if (s->successor)
 		gp_server_link_stop(s->successor, GP_CANCELED, text);
 	if (s->link && s->link->state == GP_LINK_RUN)
@@ -104,7 +107,7 @@ static enum gp_status claim(struct gp_server_link *l, struct gp_server_session *
 	l->has_place = hello->place != NULL;
 	if (l->has_place)
 		GP_TRY(gp_place_read(hello->place, down, up, &l->client_place, err));
-	take_over(s);
+	take_over(s, true);
 	if (s->ending) /* a server that stops has no use for a session that nobody has: it has ended just now */
 		GP_FAIL(err, GP_BUSY, GP_SERVER_STOPS);
 	l->state = GP_LINK_WELCOME;
@@ -235,7 +238,7 @@ enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hel
 	if (l->srv->draining || l->srv->stopping)
 		GP_FAIL(err, GP_BUSY, GP_SERVER_STOPS);
 	if (s)
-		take_over(s);
+		take_over(s, false);
 	GP_TRY(gp_server_session_new(l->srv, l, span_of(hello->run_id), who, &l->client, &l->session, err));
 	gp_server_session_prove(l->session, &l->proof, &l->client, l->peer);
 	l->session->moves = hello->moves;

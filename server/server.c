@@ -234,6 +234,11 @@ enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err)
 	GP_TRY(gp_server_credentials_load(&srv->credentials, &srv->set, err));
 	gp_server_links_revoke(srv);
 	gp_server_sessions_revoke(srv);
+	return GP_OK;
+}
+
+enum gp_status gp_server_reload_metrics(struct gp_server *srv, struct gp_err *err)
+{
 	return gp_metrics_http_reload(srv->metrics_http, err);
 }
 

@@ -27,10 +27,10 @@
 #define GP_SERVER_MOVES "the server has more sessions than others that share its state: this one is to go on at another"
 
 struct gp_server_settings {
-	const char *listen;    /* "ADDR:PORT" */
-	int listen_fd;         /* a socket that listens there already and is the server's from here on; 0: there is none */
-	const char *device;    /* or several, with commas between */
-	int64_t threads;       /* compute threads, 0 = all processors */
+	const char *listen; /* "ADDR:PORT" */
+	int listen_fd;      /* a socket that listens there already and is the server's from here on; 0: there is none */
+	const char *device; /* or several, with commas between */
+	int64_t threads;    /* compute threads, 0 = all processors */
 	int64_t codec_threads; /* 0 = 1, or 4 for each GPU */
 	int64_t max_sessions;
 	int64_t max_unopened;         /* connections whose HELLO has not been accepted */
@@ -98,7 +98,7 @@ struct gp_server {
 	 * limited apart, so that who says nothing keeps nobody out. */
 	struct gp_server_link *newest_stranger, *oldest_stranger;
 	int stranger_count;
-	bool runs_unsettled;   /* handover.c is to look at them again */
+	bool runs_unsettled; /* handover.c is to look at them again */
 	struct gp_server_rebalance rebalance;
 	uint64_t made_room_ns; /* when a parked session was last looked for, to end it for a newcomer */
 	double stranger_lines; /* of the log that their ends may still fill, and since when */
@@ -136,6 +136,8 @@ void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg
 /* Reads certificates, keys and tokens again, for clients that come from now on; sessions whose token is in the file no
  * more end. On failure the old ones stay. */
 enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err);
+/* Reads the certificates and tokens of --metrics again. On failure the old ones stay, but for tokens. */
+enum gp_status gp_server_reload_metrics(struct gp_server *srv, struct gp_err *err);
 /* Reads --limits again, for what is asked for from now on. On failure the old limits stay. */
 enum gp_status gp_server_reload_limits(struct gp_server *srv, struct gp_err *err);
 /* What --state-dir may hold, as the options have it. */
@@ -150,6 +152,8 @@ bool gp_server_tells_stranger(struct gp_server *srv);
 void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn);
 /* Ends the link and its session politely: error message to the client, then the connection closes. */
 void gp_server_link_stop(struct gp_server_link *l, enum gp_status code, const char *text);
+/* When the client of a GP_BUSY to come may come back. */
+void gp_server_link_retry_after(struct gp_server_link *l, uint32_t ms);
 /* The same, because the server stops: the client hears that, and whether to come again (GP_BUSY) or that it lost a session. */
 void gp_server_link_retire(struct gp_server_link *l);
 /* Retires the link of a server that drains, unless a step is under way, which may end first. False: the link is closing

@@ -14,10 +14,11 @@
 #include "server/session_status.h"
 #include "server/usage.h"
 
-#define RATE_WINDOW_S 30.0 /* of steps, which may take long */
-#define ENDING_MOST   64   /* sessions that have ended and wait for the disk or for a device */
-#define ENDING_NAMED  256  /* the same, where each name has a limit of its own (usage.h) */
-#define PARKED_LEFT   1    /* a client with so many parked sessions loses none to others */
+#define RATE_WINDOW_S     30.0 /* of steps, which may take long */
+#define ENDING_MOST       64   /* sessions that have ended and wait for the disk or for a device */
+#define ENDING_NAMED      256  /* the same, where each name has a limit of its own (usage.h) */
+#define HANDOVER_RETRY_MS 250  /* a run that goes from one server to another is there soon */
+#define PARKED_LEFT       1    /* a client with so many parked sessions loses none to others */
 
 static void on_gone(uv_handle_t *h)
 {
@@ -284,7 +285,10 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
 				     const char *who, const struct gp_client_tag *client,
 				     struct gp_server_session **out, struct gp_err *err)
 {
-	GP_TRY(check_leaving(srv, run_id, who, err));
+	if (check_leaving(srv, run_id, who, err) != GP_OK) {
+		gp_server_link_retry_after(link, HANDOVER_RETRY_MS);
+		return err->code;
+	}
 	if (run_id.len > 0)
 		supersede(srv, run_id, who);
 	GP_TRY(check_quota(srv, who, err));
@@ -523,12 +527,15 @@ static void run_find(struct gp_task *task)
 static void find_done(struct gp_task *task)
 {
 	struct gp_server_session *s = task->arg;
-	if (s->ending || !s->link)
+	if (s->ending || !s->link) {
 		gp_server_session_settle(s);
-	else if (is_refused(task))
+	} else if (is_refused(task)) {
+		gp_server_link_retry_after(s->link,
+					   HANDOVER_RETRY_MS); /* another server has the run and was asked for it */
 		gp_server_link_stop(s->link, task->status, task->err.text);
-	else
+	} else {
 		gp_server_link_welcome(s->link, s->stored);
+	}
 }
 
 enum gp_status gp_server_session_find_stored(struct gp_server_session *s, const uint64_t *step, size_t count,

@@ -598,6 +598,17 @@ static enum gp_status write_once(struct writing *w, struct gp_err *err)
 	return gp_checkpoint_write_via(w->hold.folder.text, w->hold.work.text, &w->m, w->items, w->count, NULL, err);
 }
 
+enum gp_status gp_state_dir_check_share(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t bytes,
+					struct gp_err *err)
+{
+	char owner[GP_STATE_OWNER_ROOM];
+	pthread_mutex_lock(&d->mutex);
+	const struct gp_stored_run *r = gp_state_find_run(d, run);
+	snprintf(owner, sizeof owner, "%s", r ? r->owner : "");
+	pthread_mutex_unlock(&d->mutex);
+	return gp_state_check_share(d, owner, bytes, err);
+}
+
 static uint64_t items_bytes(const struct writing *w)
 {
 	uint64_t sum = 0, count;

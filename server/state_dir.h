@@ -61,6 +61,10 @@ enum gp_status gp_state_dir_use(struct gp_state_dir *d, const uint8_t run[GP_RUN
 				struct gp_err *err);
 void gp_state_dir_release(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES]);
 
+/* GP_NOMEM: the owner of the run that a session uses may not have so much. Touches no file. */
+enum gp_status gp_state_dir_check_share(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t bytes,
+					struct gp_err *err);
+
 /* The newest of these steps that there is a checkpoint of, as far as its manifest tells; 0: none. Fails where the disk does: what
  * there is is not known then, and to begin at an older step, or anew, would remove newer ones. */
 enum gp_status gp_state_dir_common(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const uint64_t *step,

@@ -71,6 +71,8 @@ static inline void on_reload(uv_async_t *a)
 		return;
 	}
 	s->credentials = gp_server_reload(&s->f.server->server, &err);
+	if (s->credentials == GP_OK)
+		s->credentials = gp_server_reload_metrics(&s->f.server->server, &err);
 	s->limits = gp_server_reload_limits(&s->f.server->server, &s->limits_err);
 	atomic_store(&s->alive, count_sessions(s, false));
 	atomic_fetch_add(&s->reloads, 1);
