@@ -111,7 +111,7 @@ static enum gp_status describe_run(struct training *t, struct gp_err *err)
 					    "schedule",   "warmup",   "final-lr",     "step-every", "step-gamma",
 					    "poly-power", "adam-eps", "adam-betas",   "no-decay"};
 	static const char *const later[] = {"recalibrate"};
-	char data[1024];
+	char data[GP_MANIFEST_VALUE + 128]; /* of what is cut off here nothing is kept: that is refused */
 	GP_TRY(gp_train_options_add(&t->set, flags, sizeof flags / sizeof flags[0], &t->run_spec, err));
 	gp_left_out_text(&t->left_out, t->set.job.data, data, sizeof data);
 	GP_TRY(gp_run_spec_add(&t->run_spec, "data", data, err));

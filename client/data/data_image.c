@@ -64,10 +64,33 @@ static void cmyk_to_rgb(uint8_t *pixels, size_t count)
 	}
 }
 
-/* A short stream is an error; other warnings (stray bytes between markers) leave the image whole enough, as in PIL. */
+/* Whether an end of the picture follows its last beginning: within coded data, 0xFF has a 0 behind it. */
+static bool jpeg_ends(const struct gp_span *bytes)
+{
+	enum { MARK = 0xFF, BEGIN = 0xDA, END = 0xD9 };
+	bool ends = false;
+	for (size_t i = 1; i < bytes->len; i++)
+		if (bytes->data[i - 1] == MARK && (bytes->data[i] == BEGIN || bytes->data[i] == END))
+			ends = bytes->data[i] == END;
+	return ends;
+}
+
+/* A short stream is an error; other warnings (stray bytes between markers) leave the image whole enough, as in PIL. Only the
+ * first warning is told: behind another one, the stream may be short all the same (jpeg_ends). */
 static bool jpeg_failed(tjhandle jpeg)
 {
 	return tjGetErrorCode(jpeg) != TJERR_WARNING || strncmp(tjGetErrorStr2(jpeg), "Premature end", 13) == 0;
+}
+
+static enum gp_status refuse_jpeg(tjhandle jpeg, const char *name, struct gp_err *err)
+{
+	const char *why = tjGetErrorStr2(jpeg);
+	if (strstr(why, "subsampling"))
+		GP_FAIL(err, GP_INVALID,
+			"%s: a JPEG whose colors are sampled in a way that is not supported (%s); convert it to 4:2:0 "
+			"or 4:4:4",
+			name, why);
+	GP_FAIL(err, GP_INVALID, "%s: damaged JPEG (%s); replace or remove it", name, why);
 }
 
 static enum gp_status decode_jpeg_with(tjhandle jpeg, const struct gp_span *bytes, const char *name,
@@ -76,7 +99,7 @@ static enum gp_status decode_jpeg_with(tjhandle jpeg, const struct gp_span *byte
 	int width = 0, height = 0, subsampling = 0, colors = 0;
 	if (tjDecompressHeader3(jpeg, bytes->data, bytes->len, &width, &height, &subsampling, &colors) &&
 	    jpeg_failed(jpeg))
-		GP_FAIL(err, GP_INVALID, "%s: damaged JPEG (%s); replace or remove it", name, tjGetErrorStr2(jpeg));
+		return refuse_jpeg(jpeg, name, err);
 	if (width < 1 || height < 1) /* the header may hold tables and no picture */
 		GP_FAIL(err, GP_INVALID, "%s: damaged JPEG (no picture in it); replace or remove it", name);
 	GP_TRY(check_size(name, (uint64_t)width, (uint64_t)height, err));
@@ -85,8 +108,8 @@ static enum gp_status decode_jpeg_with(tjhandle jpeg, const struct gp_span *byte
 	GP_TRY(gp_bytes_reserve(&scratch->pixels, count * (cmyk ? 4 : 3), err));
 	if (tjDecompress2(jpeg, bytes->data, bytes->len, scratch->pixels.data, width, 0, height,
 			  cmyk ? TJPF_CMYK : TJPF_RGB, TJFLAG_LIMITSCANS) &&
-	    jpeg_failed(jpeg))
-		GP_FAIL(err, GP_INVALID, "%s: damaged JPEG (%s); replace or remove it", name, tjGetErrorStr2(jpeg));
+	    (jpeg_failed(jpeg) || !jpeg_ends(bytes)))
+		return refuse_jpeg(jpeg, name, err);
 	if (cmyk)
 		cmyk_to_rgb(scratch->pixels.data, count);
 	*out = rgb_image(scratch, width, height);

@@ -117,9 +117,11 @@ static enum gp_status read_lines(const char *path, struct gp_table *table, struc
 	uint32_t number = 0;
 	GP_TRY(gp_text_file_read(path, GP_TABLE_BYTES_MAX, &table->memory, &bytes, err));
 	struct gp_text text = {table->memory, bytes};
-	if (bytes >= 3 && memcmp(text.at, "\xEF\xBB\xBF", 3) == 0) /* a byte order mark */
-		text = (struct gp_text){text.at + 3, bytes - 3};
-	GP_TRY(gp_alloc_array(&rows, count_lines(text), sizeof *table->row, err));
+	GP_TRY(gp_text_unmark(path, &text, err));
+	const uint32_t lines = count_lines(text);
+	if (lines - 1 > LINES_MOST)
+		GP_FAIL(err, GP_INVALID, "%s has more than %d lines", path, LINES_MOST);
+	GP_TRY(gp_alloc_array(&rows, lines, sizeof *table->row, err));
 	table->row = rows;
 	while (gp_text_line(&text, &line))
 		GP_TRY(take_line(table, path, ++number, line, err));

@@ -16,6 +16,7 @@
 #include "common/base/little_endian.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/new_file.h"
 
 enum { VERSION = 1, AT_VERSION = 8, AT_LIMIT = 12, AT_KEY = 16, AT_ROWS = 32, AT_VOCABULARY = 36, AT_TOKENS = 40 };
 enum { AT_SUM = 48, AT_CUT = 56, AT_ZERO = 60, HEAD = 64, SUM_BYTES = 8 };
@@ -183,18 +184,12 @@ static void fill_rows(uint8_t *file, const struct gp_text_rows *rows, uint32_t c
 	}
 }
 
-/* A name of this process's own beside the file's, which is then renamed. */
+/* Under a name of its own beside the file's, which it then gets. */
 static enum gp_status write_whole(const char *path, const uint8_t *file, size_t bytes, struct gp_err *err)
 {
-	char part[GP_TEXT_PATH + 24];
-	snprintf(part, sizeof part, "%s.%ld.part", path, (long)getpid());
-	unlink(part); /* of a process of the same number, long ago */
-	enum gp_status status = gp_write_file(part, file, bytes, err);
-	if (status == GP_OK && rename(part, path) != 0)
-		status = gp_fail_os(err, GP_IO, "rename to", path);
-	if (status != GP_OK)
-		unlink(part);
-	return status;
+	struct gp_new_file f;
+	GP_TRY(gp_new_file_begin(&f, path, err));
+	return gp_new_file_end(&f, gp_write_all(f.fd, file, bytes, f.temp, err), err);
 }
 
 void gp_text_cache_seal(uint8_t *file, size_t bytes)

@@ -133,12 +133,9 @@ enum gp_status gp_table_read(const char *path, const struct gp_table_form *form,
 	void *rows;
 	GP_TRY(gp_text_file_read(path, GP_TABLE_BYTES_MAX, &t.memory, &bytes, err));
 	struct gp_text text = {t.memory, bytes};
-	if (bytes >= 3 &&
-	    memcmp(t.memory, "\xEF\xBB\xBF", 3) == 0) /* a byte order mark, as some spreadsheets write it */
-		text = (struct gp_text){t.memory + 3, bytes - 3};
+	enum gp_status status = gp_text_unmark(path, &text, err); /* some spreadsheets write one */
 	const uint32_t lines = count_lines(text);
-	enum gp_status status = GP_OK;
-	if (lines > LINES_MOST)
+	if (status == GP_OK && lines > LINES_MOST)
 		status = gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__, "%s has %u lines; at most %d can be read",
 				    path, lines, LINES_MOST);
 	if (status == GP_OK)

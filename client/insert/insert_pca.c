@@ -9,6 +9,7 @@
 #include "client/insert/eigen.h"
 #include "common/base/mem.h"
 
+#define PCA_MOST 4096
 #define TOGETHER 8 /* rows that are added to the moments at once */
 
 /* Only linear and bottleneck have a start. */
@@ -148,6 +149,12 @@ static enum gp_status start_with(struct gp_insert_values *v, enum gp_insert_end 
 	struct moments m = {.n = shape->dim[set->dim == GP_INSERT_SEQUENCE ? 0 : shape->ndim - 1]};
 	const size_t n = (size_t)m.n;
 	void *memory;
+	if (m.n > PCA_MOST)
+		GP_FAIL(err, GP_USAGE,
+			"it is for at most %d features, because of these %lld it would take hours; give start=random "
+			"or "
+			"start=identity",
+			PCA_MOST, (long long)m.n);
 	GP_TRY(gp_alloc_array(&memory, n * (n + TOGETHER + 1), sizeof(double), err));
 	m.sum = memory;
 	m.row = m.sum + n * n;

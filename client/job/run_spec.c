@@ -13,8 +13,22 @@
 
 enum { VALUE_ROOM = 8192 };
 
+/* What could not be read again. */
+static enum gp_status check_value(const char *key, const char *value, struct gp_err *err)
+{
+	char shown[GP_SHOWN];
+	if (!gp_manifest_takes(value))
+		GP_FAIL(err, GP_USAGE,
+			"--checkpoint keeps the settings of a run as text, and %s '%s' has a control character, is not "
+			"UTF-8 or "
+			"has more than %d bytes; rename it, or give a link to it",
+			key, gp_text_shown(gp_text_of(value), shown), GP_MANIFEST_VALUE);
+	return GP_OK;
+}
+
 enum gp_status gp_run_spec_add(struct gp_run_spec *s, const char *key, const char *value, struct gp_err *err)
 {
+	GP_TRY(check_value(key, value, err));
 	char *copy = gp_strdup(value);
 	if (!copy)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a run");

@@ -52,6 +52,16 @@ enum gp_status gp_text_file_read(const char *path, size_t most, char **out, size
 	return status;
 }
 
+enum gp_status gp_text_unmark(const char *path, struct gp_text *text, struct gp_err *err)
+{
+	static const char mark[] = "\xEF\xBB\xBF";
+	if (text->len >= 2 && (memcmp(text->at, "\xFF\xFE", 2) == 0 || memcmp(text->at, "\xFE\xFF", 2) == 0))
+		GP_FAIL(err, GP_INVALID, "%s: its text is UTF-16; convert it to UTF-8", path);
+	if (text->len >= sizeof mark - 1 && memcmp(text->at, mark, sizeof mark - 1) == 0)
+		*text = (struct gp_text){text->at + sizeof mark - 1, text->len - (sizeof mark - 1)};
+	return GP_OK;
+}
+
 bool gp_text_file_there(const char *path)
 {
 	return access(path, F_OK) == 0;

@@ -35,7 +35,7 @@ static enum gp_status check(const struct gp_job_settings *s, const struct gp_dat
 					   .threads = gp_threads_count(s->threads),
 					   .progress = show_progress,
 					   .arg = &progress};
-	gp_progress_init(&progress, s->progress && all ? stderr : NULL, PLAIN_PROGRESS_S);
+	gp_progress_init(&progress, s->progress ? stderr : NULL, PLAIN_PROGRESS_S);
 	const enum gp_status status = gp_data_check(d, &o, bad, err);
 	gp_progress_clear(&progress);
 	return status;

@@ -114,7 +114,8 @@ static uint64_t last_good_checkpoint(struct gp_training *r)
 	return 0;
 }
 
-/* A loss that is no number, or a hundred times that of the first step, does not come back. */
+/* A loss that is no number, or a hundred times that of the first step, does not come back. Squared errors are of any size:
+ * one label far from the others makes a step's loss a thousand times that of another. */
 static enum gp_status check_loss(struct gp_training *r, const struct gp_step_result *result, struct gp_err *err)
 {
 	enum { TIMES = 100 };
@@ -124,7 +125,7 @@ static enum gp_status check_loss(struct gp_training *r, const struct gp_step_res
 	char from[64] = "there is none (--checkpoint)";
 	if (r->here == 0)
 		r->first_loss = loss;
-	if (isfinite(loss) && loss <= TIMES * fmax(r->first_loss, 1))
+	if (isfinite(loss) && (gp_training_has_values(r) || loss <= TIMES * fmax(r->first_loss, 1)))
 		return GP_OK;
 	const uint64_t good = last_good_checkpoint(r);
 	if (good > 0)

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #define FORMAT     1
-#define KEY_MAX    64   /* most characters of a name */
-#define VALUE_MAX  8192 /* most characters of a text */
+#define KEY_MAX    64                /* most characters of a name */
+#define VALUE_MAX  GP_MANIFEST_VALUE /* most characters of a text */
 #define HASH_CHARS 16
 
 static const char *const roles[] = {[GP_MANIFEST_CLIENT] = "client", [GP_MANIFEST_SERVER] = "server"};
@@ -86,6 +86,14 @@ static bool is_printable(const char *text, size_t most)
 		if ((unsigned char)*text < 0x20 || *text == 0x7f)
 			return false;
 	return true;
+}
+
+bool gp_manifest_takes(const char *value)
+{
+	json_t *text = json_string(value);
+	const bool takes = text && is_printable(value, VALUE_MAX);
+	json_decref(text);
+	return takes;
 }
 
 static enum gp_status read_pairs(json_t *root, const char *name, struct gp_pairs *out, struct gp_err *err)

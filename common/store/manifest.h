@@ -24,6 +24,7 @@
 #define GP_RUN_ID_HEX        (2 * GP_RUN_ID_BYTES + 1)
 #define GP_MANIFEST_STEP_MAX 999999999999ULL
 #define GP_MANIFEST_PAIRS    64
+#define GP_MANIFEST_VALUE    8192       /* most bytes of a pair's value */
 #define GP_MANIFEST_BYTES    (1u << 20) /* most of a file */
 
 enum gp_manifest_role { GP_MANIFEST_CLIENT, GP_MANIFEST_SERVER };
@@ -51,6 +52,8 @@ void gp_manifest_deinit(struct gp_manifest *m);
 /* The JSON text, ended by a line feed; free with free(). */
 enum gp_status gp_manifest_text(const struct gp_manifest *m, char **out, struct gp_err *err);
 
+/* Whether a pair's value can be read again: UTF-8 without control characters, of at most GP_MANIFEST_VALUE bytes. */
+bool gp_manifest_takes(const char *value);
 /* The text of that name; NULL when it is not there. */
 const char *gp_pairs_find(const struct gp_pairs *p, const char *key);
 void gp_pairs_add(struct gp_pairs *p, const char *key, const char *value);

@@ -46,7 +46,7 @@ struct gp_account {
 	struct gp_dir_account sent, received;
 };
 
-/* Of frames, whole or not: so many bytes that have crossed are progress (PROTOCOL.md section 5.4). */
+/* So many bytes of frames, whole or not, that have crossed are progress (PROTOCOL.md section 5.4). */
 #define GP_PROGRESS_BYTES 65536
 /* Bytes of frames that have crossed both ways, those under way included. */
 uint64_t gp_account_frame_bytes(const struct gp_account *a);

@@ -18,7 +18,7 @@ start_service() { # FLAG-OF-MANAGER... -- FLAG...
 	while [ "$1" != -- ]; do flags+=("$1") && shift; done
 	shift
 	rm -f "$work/said"
-	"$manager" "${flags[@]}" -- "$build/gpserverd" --threads 1 "$@" >"$work/said" 2>"$work/server.log" &
+	"$manager" "${flags[@]}" -- "$build/gpserverd" --threads 1 "${patient[@]}" "$@" >"$work/said" 2>"$work/server.log" &
 	server_pid=$!
 }
 

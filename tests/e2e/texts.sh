@@ -50,6 +50,19 @@ for data in "$values" "$classes"; do
 	done
 done
 
+# One value far from the others makes a step's loss thousands of times the first one's: that is no run that diverged.
+awk '{ $1 = NR == 90 ? 36 : 0.5; print }' OFS='\t' FS='\t' "$work/table.tsv" >"$work/far.tsv"
+train "$work/far.json" --local "${common[@]}" --data "tsv:$work/far.tsv,val=$work/val.tsv,text=3,label=1,regression,max=16" --batch 4 \
+	--lr 1e-5 --no-eval --epochs 1 || fail "with a value far from the others"
+
+# What a checkpoint could not be read again with is refused before the first step.
+cp "$work/table.tsv" "$work/"$'ta\tble.tsv'
+status=0
+"$build/gpclient" train --no-progress --local "${common[@]}" --data "tsv:$work/"$'ta\tble.tsv'",val=$work/val.tsv,text=3,label=2,max=16" \
+	--steps 8 --checkpoint "$work/unread" >"$work/out" 2>&1 || status=$?
+equal "a name with a control character, and checkpoints: status" $status 2
+grep -q "keeps the settings of a run as text, and data '.*' has a control character" "$work/out" || fail "it says: $(cat "$work/out")"
+
 # A run that is gone on with has the batches of one that was never stopped.
 run=(--local "${common[@]}" --schedule const --data "$values" --no-eval)
 train "$work/whole.json" "${run[@]}" --steps 20 || fail "a whole run"
@@ -89,6 +102,9 @@ infer=("${tokenizer[@]}" --threads 1 --init)
 "$build/gpclient" infer --local "${infer[@]}" "$work/values.safetensors" "$work/lines.txt" >"$work/out" 2>"$work/err" || fail "infer: $(cat "$work/err")"
 equal "lines that have an answer" "$(cut -d' ' -f1 "$work/out" | tr '\n' ' ')" "$work/lines.txt:1: $work/lines.txt:3: $work/lines.txt:4: "
 awk '{ v[NR] = $2 } END { exit !(v[1] > v[3] && v[3] > v[2]) }' "$work/out" || fail "values of lines: $(cat "$work/out")"
+{ printf '\357\273\277' && cat "$work/lines.txt"; } >"$work/marked.txt"
+"$build/gpclient" infer --local "${infer[@]}" "$work/values.safetensors" "$work/marked.txt" 2>"$work/err" |
+	sed 's/marked/lines/' | cmp - "$work/out" || fail "lines behind a byte order mark: $(cat "$work/err")"
 "$build/gpclient" infer "${server[@]}" "${infer[@]}" "$work/values.safetensors" <"$work/lines.txt" 2>"$work/err" |
 	sed "s|^-|$work/lines.txt|" | cmp - "$work/out" || fail "lines from standard input, split: $(cat "$work/err")"
 "$build/gpclient" infer --local "${infer[@]}" "$work/w.safetensors" --json - <"$work/lines.txt" >"$work/out" 2>"$work/err" ||

@@ -205,6 +205,27 @@ static void damaged_files_are_refused(void **state)
 	assert_refused("x: neither JPEG nor PNG by its content; convert or remove it");
 }
 
+/* libjpeg tells of the bytes, which harm nothing, and then not of the end that is missing. */
+static void an_end_is_missed_behind_stray_bytes(void **state)
+{
+	(void)state;
+	struct gp_data_scratch scratch = {0};
+	struct gp_image image;
+	struct gp_err err;
+	make_jpeg(TJPF_RGB, TJSAMP_420);
+	size_t at = 2;
+	while (!(file[at] == 0xff && file[at + 1] == 0xda))
+		at++;
+	assert_true(file_size + 3 <= sizeof file);
+	memmove(file + at + 3, file + at, file_size - at);
+	memcpy(file + at, "\1\2\3", 3);
+	file_size += 3;
+	assert_int_equal(decode(&scratch, &image, &err), GP_OK);
+	gp_data_scratch_deinit(&scratch);
+	file_size -= 20;
+	assert_refused("x: damaged JPEG (");
+}
+
 static void a_huge_claim_is_refused_before_allocation(void **state)
 {
 	(void)state;
@@ -239,6 +260,7 @@ int main(void)
 		cmocka_unit_test(png_in_color_gray_and_alpha_becomes_rgb),
 		cmocka_unit_test(png_with_palette_or_16_bits_or_interlace_becomes_rgb),
 		cmocka_unit_test(damaged_files_are_refused),
+		cmocka_unit_test(an_end_is_missed_behind_stray_bytes),
 		cmocka_unit_test(a_huge_claim_is_refused_before_allocation),
 		cmocka_unit_test(scratch_is_used_again),
 	};

@@ -160,6 +160,8 @@ static void files_and_parts_that_cannot_be_are_refused(void **state)
 	write_data_file("empty.txt", "\n \n", 3);
 	write_data_file("one.txt", "!\n", 2);
 	write_data_file("bytes.txt", "! \xff ?\n", 6); /* no UTF-8 */
+	write_data_file("wide.txt", "\xff\xfe!\0\n", 6);
+	expect_refused("/wide.txt", GP_INVALID, "DIR/wide.txt: its text is UTF-16; convert it to UTF-8");
 	expect_refused("/empty.txt", GP_INVALID, "DIR/empty.txt: there is no text in it");
 	expect_refused("/one.txt,part=2/2", GP_INVALID,
 		       "DIR/one.txt has too few lines: without val=FILE every 10th is for validation, and "
