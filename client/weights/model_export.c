@@ -16,6 +16,7 @@
 #include "client/weights/saved_model.h"
 #include "common/graph/weights.h"
 #include "common/base/durable.h"
+#include "common/base/log.h"
 #include "common/store/checkpoint.h"
 
 #define PARAM_PREFIX "param."
@@ -79,6 +80,25 @@ static enum gp_status open_ours(struct exporting *e, uint64_t step, struct gp_er
 		GP_FAIL(err, GP_INVALID,
 			"%s holds checkpoints of a server; name the folder of the client's --checkpoint", e->dir);
 	return GP_OK;
+}
+
+static void tell_older(const struct exporting *e, int at, const struct gp_err *err)
+{
+	if (at + 1 < e->count)
+		gp_log(main, GP_LOG_WARN, "%s; an older checkpoint is taken", err->text);
+}
+
+/* The newest that is whole. */
+static enum gp_status open_newest(struct exporting *e, struct gp_err *err)
+{
+	enum gp_status status = GP_OK;
+	for (int i = 0; i < e->count; i++) {
+		status = open_ours(e, e->step[i], err);
+		if (status != GP_INVALID || e->ours) /* whole, but a server's */
+			return status;
+		tell_older(e, i, err);
+	}
+	return status;
 }
 
 static bool is_whole(const struct exporting *e)
@@ -162,14 +182,23 @@ static enum gp_status open_both(struct exporting *e, struct gp_err *err)
 			"its --state-dir DIR where that is on this machine",
 			e->x->checkpoint);
 	GP_TRY(find_body(e, err));
+	enum gp_status status = GP_OK;
 	for (int i = 0; i < e->count; i++) {
 		struct gp_manifest m;
-		if (gp_checkpoint_peek(e->body, e->step[i], &m, err) != GP_OK)
+		struct gp_err ignored;
+		if (gp_checkpoint_peek(e->body, e->step[i], &m, &ignored) != GP_OK)
 			continue;
 		gp_manifest_deinit(&m);
-		GP_TRY(gp_checkpoint_open(e->body, e->step[i], &e->theirs, err));
-		return open_ours(e, e->step[i], err);
+		status = gp_checkpoint_open(e->body, e->step[i], &e->theirs, err);
+		if (status == GP_OK)
+			status = open_ours(e, e->step[i], err);
+		if (status != GP_INVALID)
+			return status;
+		gp_checkpoint_close(e->theirs);
+		e->theirs = NULL;
+		tell_older(e, i, err);
 	}
+	GP_TRY(status);
 	GP_FAIL(err, GP_INVALID, "the server has no checkpoint of a step that %s has one of (newest: step %" PRIu64 ")",
 		e->dir, e->step[0]);
 }
@@ -313,7 +342,7 @@ enum gp_status gp_model_export(struct gp_model_export *x, struct gp_err *err)
 	if (gp_st_check_target(x->out, err) != GP_OK)
 		return gp_err_prefix(err, "--out");
 	GP_TRY(list_ours(&e, err));
-	enum gp_status status = open_ours(&e, e.step[0], err);
+	enum gp_status status = open_newest(&e, err);
 	if (status == GP_OK)
 		status = x->server ? export_from_server(&e, err) : export_from_folders(&e, err);
 	gp_checkpoint_close(e.ours);

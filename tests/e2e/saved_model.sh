@@ -59,6 +59,14 @@ refused 2 'init-anyway is about the weights of --init FILE' train --local "${com
 equal "export of a local run" "$(cksum <"$work/export.safetensors")" "$(cksum <"$weights")"
 "$build/gpclient" model export "$work/run/step-000000000004/" --out "$work/early.safetensors" 2>"$work/out" || fail "export: $(cat "$work/out")"
 equal "export of an older one" "$(cat "$work/out")" "$work/early.safetensors: $(sed 's/.*: \([0-9]*\) tensors.*/\1/' "$work/out") tensors as of step 4"
+# The newest is damaged: the one before it serves.
+cp -r "$work/run" "$work/hurt"
+mapfile -t steps < <(find "$work/hurt" -maxdepth 1 -name 'step-*' | sort -r)
+"$build/gpclient" model export "${steps[1]}" --out "$work/older.safetensors" 2>"$work/out" || fail "export: $(cat "$work/out")"
+printf x >>"${steps[0]}/state.safetensors"
+"$build/gpclient" model export "$work/hurt" --out "$work/hurt.safetensors" 2>"$work/out" || fail "export: $(cat "$work/out")"
+equal "export behind a damaged one" "$(cksum <"$work/hurt.safetensors")" "$(cksum <"$work/older.safetensors")"
+grep -q 'an older checkpoint is taken' "$work/out" || fail "nothing is said of the damaged one: $(cat "$work/out")"
 refused 3 'there is no checkpoint in' model export "$work/nowhere" --out "$work/x.safetensors"
 refused 3 'cannot open' model export "$work/run/step-000000000005" --out "$work/x.safetensors"
 refused 2 'out FILE is missing' model export "$work/run"
