@@ -63,6 +63,7 @@ train "$work/tls.json" --server "127.0.0.1:$server_port" "${flags[@]}" --steps 1
 	--token-file "$certs/token"
 equal "parameters over TLS" "$(json_get "$work/tls.json" param_sha256)" "$(json_get "$work/local.json" param_sha256)"
 for way in up down; do
+	$counts_bytes || continue
 	within "wire bytes $way" "$(json_get "$work/tls.json" "wire_${way}_bytes")" \
 		"$(json_get "$work/tls.json" "tcp_${way}_bytes")"
 done
