@@ -427,8 +427,6 @@ static enum gp_status check_flags_of_files(const struct gp_opt_table *t, const s
 		GP_FAIL(err, GP_USAGE, "--%s needs --trace FILE", flag);
 	if (gp_options_given(t, r, "log-histograms") && set->log_histograms > 0 && !set->log_json)
 		GP_FAIL(err, GP_USAGE, "--log-histograms needs --log-json FILE, where the histograms go");
-	if (gp_options_given(t, r, "checkpoint-every") && !set->checkpoint)
-		GP_FAIL(err, GP_USAGE, "--checkpoint-every needs --checkpoint DIR, where the checkpoints go");
 	return GP_OK;
 }
 

@@ -168,7 +168,6 @@ refuses 2 'adam-eps is of --optimizer adam and adamw; sgd' "${cnn[@]}" --adam-ep
 refuses 2 'final-lr is of --schedule cosine, poly and linear; --schedule const' "${cnn[@]}" --schedule const --final-lr 0.01
 refuses 2 'step-every is of --schedule step; --schedule cosine' "${cnn[@]}" --schedule cosine --step-every 3
 refuses 2 'poly-power is of --schedule poly; --schedule linear' "${cnn[@]}" --schedule linear --poly-power 2
-refuses 2 'checkpoint-every needs --checkpoint DIR' "${cnn[@]}" --checkpoint-every 50
 refuses 2 'adam-betas is of --optimizer adam and adamw; sgd' "${cnn[@]}" --adam-betas 0.9,0.99
 refuses 2 "no-decay: no parameter of cnn is named '\*LayerNorm\*'" "${cnn[@]}" --no-decay '*.bias,*LayerNorm*'
 refuses 2 'no-decay: a pattern has 0 characters' "${cnn[@]}" --no-decay '*.bias,'
