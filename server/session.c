@@ -531,7 +531,7 @@ static void find_done(struct gp_task *task)
 		gp_server_session_settle(s);
 	} else if (is_refused(task)) {
 		gp_server_link_retry_after(s->link,
-					   HANDOVER_RETRY_MS); /* another server has the run and was asked for it */
+					   HANDOVER_RETRY_MS); /* mostly another server has it, and was asked */
 		gp_server_link_stop(s->link, task->status, task->err.text);
 	} else {
 		gp_server_link_welcome(s->link, s->stored);

@@ -65,7 +65,9 @@ enum gp_status gp_bench_words_check(const struct gp_opt_table *table, const stru
 			continue;
 		snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
 		if (gp_bench_is_one_of(name, own))
-			GP_FAIL(err, GP_USAGE, "--%s behind --: gpclient bench decides it for each row", name);
+			GP_FAIL(err, GP_USAGE,
+				"--%s behind --: gpclient bench decides it for each row, or rows cannot share it",
+				name);
 		if (is_in(table, name))
 			GP_FAIL(err, GP_USAGE, "--%s behind --: give it before --, so that the bench knows of it",
 				name);

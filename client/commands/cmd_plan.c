@@ -84,8 +84,7 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "120s",
 	 .min = 0.1,
 	 .max = 86400,
-	 .help = "give up a server that answers, but does nothing for a step for so long; one on a link that takes "
-		 "longer for a chunk wants more"},
+	 .help = "give up a server that answers, but does nothing for a step for so long"},
 };
 
 static const struct gp_opt what_rows[] = {

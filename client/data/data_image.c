@@ -64,15 +64,36 @@ static void cmyk_to_rgb(uint8_t *pixels, size_t count)
 	}
 }
 
-/* Whether an end of the picture follows its last beginning: within coded data, 0xFF has a 0 behind it. */
+enum { JPEG_MARK = 0xFF, JPEG_FIRST_RESTART = 0xD0, JPEG_LAST_RESTART = 0xD7, JPEG_BEGIN = 0xD8, JPEG_END = 0xD9 };
+
+/* The code of the next marker, 0 where there is none; *at is behind it then. Stray bytes, and coded data, in which 0xFF has
+ * a 0 or a restart behind it, are passed over. */
+static int next_marker(const struct gp_span *bytes, size_t *at)
+{
+	for (; *at + 1 < bytes->len; ++*at) {
+		const int code = bytes->data[*at + 1];
+		const bool restart = code >= JPEG_FIRST_RESTART && code <= JPEG_LAST_RESTART;
+		if (bytes->data[*at] != JPEG_MARK || code == 0 || code == JPEG_MARK || code == JPEG_BEGIN || restart)
+			continue;
+		*at += 2;
+		return code;
+	}
+	return 0;
+}
+
+/* Whether the picture has an end: that of a small one within a segment is passed over with it, and what somebody has put behind
+ * the picture is not looked at. */
 static bool jpeg_ends(const struct gp_span *bytes)
 {
-	enum { MARK = 0xFF, BEGIN = 0xDA, END = 0xD9 };
-	bool ends = false;
-	for (size_t i = 1; i < bytes->len; i++)
-		if (bytes->data[i - 1] == MARK && (bytes->data[i] == BEGIN || bytes->data[i] == END))
-			ends = bytes->data[i] == END;
-	return ends;
+	size_t at = 0;
+	for (int code = next_marker(bytes, &at); code != 0; code = next_marker(bytes, &at)) {
+		if (code == JPEG_END)
+			return true;
+		if (at + 2 > bytes->len)
+			return false;
+		at += (size_t)bytes->data[at] << 8 | bytes->data[at + 1];
+	}
+	return false;
 }
 
 /* A short stream is an error; other warnings (stray bytes between markers) leave the image whole enough, as in PIL. Only the

@@ -11,7 +11,7 @@
 #include "client/job/compress.h"
 #include "common/wire/graph_msg.h"
 
-enum { VALUE_ROOM = 8192 };
+enum { VALUE_ROOM = GP_MANIFEST_VALUE + 2 }; /* what is cut off here is refused */
 
 /* What could not be read again. */
 static enum gp_status check_value(const char *key, const char *value, struct gp_err *err)

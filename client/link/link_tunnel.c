@@ -267,8 +267,14 @@ static void on_timer(uv_timer_t *timer);
 /* Both ends are gone, and nothing is passed on any more. */
 static bool is_over(const struct gp_link_tunnel *t)
 {
-	const bool silent = t->state == STATE_SWALLOWING || (t->state == STATE_STALLED && t->resume_ns == UINT64_MAX);
-	return silent && t->flow[0].ending != ENDING_NONE && t->flow[1].ending != ENDING_NONE;
+	return t->state == STATE_SWALLOWING && t->flow[0].ending != ENDING_NONE && t->flow[1].ending != ENDING_NONE;
+}
+
+/* Whether an end is gone while nothing will be passed on any more: the other one's end is then found only by reading on. */
+static bool is_of_no_use(const struct gp_link_tunnel *t)
+{
+	return t->state == STATE_STALLED && t->resume_ns == UINT64_MAX &&
+	       (t->flow[0].ending != ENDING_NONE || t->flow[1].ending != ENDING_NONE);
 }
 
 /* Does what can be done now and comes back when there is more. */
@@ -281,6 +287,8 @@ static void turn(struct gp_link_tunnel *t)
 		settle(t);
 	for (int d = 0; d < 2; d++)
 		pump(&t->flow[d], now_ns);
+	if (is_of_no_use(t))
+		swallow(t);
 	if (is_over(t))
 		close_tunnel(t, false);
 	if (t->state == STATE_CLOSING)

@@ -221,8 +221,12 @@ static void an_end_is_missed_behind_stray_bytes(void **state)
 	memcpy(file + at, "\1\2\3", 3);
 	file_size += 3;
 	assert_int_equal(decode(&scratch, &image, &err), GP_OK);
+	assert_true(file_size + 4 <= sizeof file);
+	memcpy(file + file_size, "\xff\xda\0\2", 4); /* what a camera has put behind the picture */
+	file_size += 4;
+	assert_int_equal(decode(&scratch, &image, &err), GP_OK);
 	gp_data_scratch_deinit(&scratch);
-	file_size -= 20;
+	file_size -= 24;
 	assert_refused("x: damaged JPEG (");
 }
 

@@ -458,7 +458,7 @@ static void a_stall_without_an_end_is_over_when_both_ends_are_gone(void **state)
 	struct rig r;
 	f.stall_after = 0;
 	rig_open(&r, NULL, &f);
-	put_pattern(r.end[0], 0, 100);
+	put_pattern(r.end[0], 0, 1 << 20); /* more than the relay holds, so that it does not read on */
 	while (atomic_load(&r.link->fault_ns) == 0)
 		usleep(1000);
 	part(&r);
