@@ -17,6 +17,7 @@
 
 #define PAUSE_MS_FIRST           100
 #define PAUSE_MS_MOST            5000
+#define SENT_AWAY_MS             5000 /* for so long a server that has sent the session to others is not asked for it */
 /* Connections that may break before the server has said who it is: a link that is cut does so seldom, somebody else's
  * port always. */
 #define STRANGE_MOST             3
@@ -574,6 +575,8 @@ enum gp_status gp_client_session_recover(struct gp_client_session *s, struct gp_
 	const bool away = s->sent_away;
 	gp_log(session, GP_LOG_WARN, "%s; reconnecting", s->lost_err.text);
 	gp_server_list_search(&s->servers, away);
+	if (away && s->lost_err.code == GP_PEER) /* not for its device, or for want of memory */
+		gp_server_list_leave(&s->servers, begin_ns, SENT_AWAY_MS);
 	s->window_most = 0; /* there may be more memory by now */
 	gp_client_session_hang_up(s, false);
 	s->frames->lost(s->arg);

@@ -136,12 +136,21 @@ void gp_server_list_connected(struct gp_server_list *l, char address[][GP_TCP_NU
 	l->addresses_left = addresses - 1 - l->address_at;
 }
 
-static void visit(struct gp_server_list *l, int entry)
+/* Its name is looked up anew, unless one of the addresses that it had is not to be asked: that one is not known to lack the
+ * run. */
+static void visit(struct gp_server_list *l, int entry, uint64_t now_ns)
 {
+	const bool skips = entry == l->at && l->left_until_ns > now_ns;
 	l->at = entry;
-	l->addresses = l->addresses_left = 0;
-	l->address_at = -1;
-	l->all_lack = true;
+	l->all_lack = !skips;
+	if (skips) {
+		l->address_at = (l->left_address + 1) % l->addresses;
+		l->addresses_left = l->addresses - 2;
+	} else {
+		l->addresses = l->addresses_left = 0;
+		l->address_at = -1;
+		l->left_until_ns = 0;
+	}
 	entitle(l);
 }
 
@@ -193,8 +202,20 @@ void gp_server_list_search(struct gp_server_list *l, bool away)
 	l->rounds = 0;
 	l->addresses_left = l->addresses > 0 ? l->addresses - 1 : 0;
 	l->lacked = false;
-	l->all_lack = true;
+	l->all_lack = !(away && l->addresses > 1); /* the address that it was at may have it */
+	l->left_until_ns = 0;
 	at(l)->asked = away;
+}
+
+void gp_server_list_leave(struct gp_server_list *l, uint64_t now_ns, uint32_t ms)
+{
+	const uint64_t until_ns = now_ns + (uint64_t)ms * 1000000;
+	if (l->addresses > 1) {
+		l->left_address = l->address_at;
+		l->left_until_ns = until_ns;
+	} else if (l->count > 1) {
+		at(l)->not_before_ns = until_ns;
+	}
 }
 
 void gp_server_list_found(struct gp_server_list *l)
@@ -227,7 +248,7 @@ static uint64_t next_round(struct gp_server_list *l, uint64_t now_ns, uint64_t p
 	if (first > now_ns && first != UINT64_MAX && (first - now_ns + 999999) / 1000000 > wait_ms)
 		wait_ms = (first - now_ns + 999999) / 1000000;
 	const int next = find_next(l, now_ns + wait_ms * 1000000);
-	visit(l, next >= 0 ? next : l->home);
+	visit(l, next >= 0 ? next : l->home, now_ns + wait_ms * 1000000);
 	return wait_ms > 0 ? wait_ms : 1;
 }
 
@@ -245,7 +266,7 @@ uint64_t gp_server_list_next(struct gp_server_list *l, uint64_t now_ns, uint64_t
 	const int next = find_next(l, now_ns);
 	if (next < 0)
 		return next_round(l, now_ns, pause_ms);
-	visit(l, next);
+	visit(l, next, now_ns);
 	return 0;
 }
 
@@ -253,8 +274,9 @@ uint64_t gp_server_list_next(struct gp_server_list *l, uint64_t now_ns, uint64_t
 
 void gp_server_list_defer(struct gp_server_list *l, uint64_t now_ns, uint32_t retry_ms)
 {
-	if (!has_other_address(l))
-		at(l)->not_before_ns = now_ns + (uint64_t)retry_ms * 1000000;
+	const uint64_t until_ns = now_ns + (uint64_t)retry_ms * 1000000;
+	if (!has_other_address(l) && at(l)->not_before_ns < until_ns)
+		at(l)->not_before_ns = until_ns;
 }
 
 bool gp_server_list_drop(struct gp_server_list *l)

@@ -50,6 +50,8 @@ struct gp_server_list {
 	 * which is asked, -1: the first of them that answers. */
 	struct gp_server_place address[GP_SERVER_ADDRESSES];
 	int addresses, address_at, addresses_left; /* left: to be asked before the next server is */
+	int left_address;                          /* gp_server_list_leave: address[left_address] is not asked ... */
+	uint64_t left_until_ns;                    /* ... until then; 0: there is none */
 	char title[GP_SERVER_TEXT]; /* for messages: as the server was written, or where SRV records lead */
 	bool lacked;                /* this try: gp_server_list_lacks */
 	bool all_lack;              /* the tries before it at entry[at] */
@@ -73,6 +75,11 @@ void gp_server_list_connected(struct gp_server_list *l, char address[][GP_TCP_NU
 /* A search begins at the server that the session was at; `away`: which has sent it away, and is asked last. Forgets what
  * the last one has found out. */
 void gp_server_list_search(struct gp_server_list *l, bool away);
+/*
+ * Behind gp_server_list_search: the server that the session was at has sent it to others, and is not asked for `ms`, unless it is
+ * the only one. It has all of the session's state, and would take it back while the others still wait for what it writes.
+ */
+void gp_server_list_leave(struct gp_server_list *l, uint64_t now_ns, uint32_t ms);
 /* It has ended at the server that was asked last. Forgets other servers that were named: what was said of them may be old
  * when the next search begins. */
 void gp_server_list_found(struct gp_server_list *l);

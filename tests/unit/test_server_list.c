@@ -129,6 +129,27 @@ static void one_that_sends_the_session_away_is_asked_last(void **state)
 	expect_at(&l, "a:1");
 }
 
+static void one_that_sends_the_session_to_others_is_not_asked_soon(void **state)
+{
+	(void)state;
+	struct gp_server_list l = list_of("a:1,b:1"), one = list_of("a:1");
+	gp_server_list_search(&l, true);
+	gp_server_list_leave(&l, S, 5000);
+	gp_server_list_defer(&l, S, 0);
+	assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), 0);
+	expect_at(&l, "b:1");
+	gp_server_list_defer(&l, S, 250); /* which has not got the run yet */
+	assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), 250);
+	expect_at(&l, "b:1");
+	assert_int_equal(gp_server_list_next(&l, 5 * S, PAUSE_MS), PAUSE_MS);
+	expect_at(&l, "b:1");
+	assert_int_equal(gp_server_list_next(&l, 6 * S, PAUSE_MS), 0);
+	expect_at(&l, "a:1");
+	gp_server_list_search(&one, true);
+	gp_server_list_leave(&one, S, 5000); /* where there are no others */
+	assert_int_equal(gp_server_list_next(&one, S, PAUSE_MS), PAUSE_MS);
+}
+
 static void one_without_room_is_left_alone_until_its_time(void **state)
 {
 	(void)state;
@@ -261,6 +282,26 @@ static void a_session_returns_to_its_address_and_then_goes_round(void **state)
 	}
 }
 
+static void an_address_that_sends_the_session_to_others_is_not_asked_soon(void **state)
+{
+	(void)state;
+	struct gp_server_list l = list_of("pods:1");
+	addresses(&l, 3, 1);
+	gp_server_list_found(&l);
+	gp_server_list_search(&l, true);
+	gp_server_list_leave(&l, S, 5000);
+	for (int round = 0; round < 2; round++) {
+		assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), round == 0 ? 0 : PAUSE_MS);
+		assert_string_equal(gp_server_list_place(&l).host, "10.0.0.3");
+		assert_false(gp_server_list_lacks(&l));
+		assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), 0);
+		assert_string_equal(gp_server_list_place(&l).host, "10.0.0.1");
+		assert_false(gp_server_list_lacks(&l)); /* the one that was left has it */
+	}
+	assert_int_equal(gp_server_list_next(&l, 6 * S, PAUSE_MS), PAUSE_MS);
+	assert_string_equal(gp_server_list_place(&l).host, "pods");
+}
+
 static void named_servers_come_behind_the_list_and_are_forgotten(void **state)
 {
 	(void)state;
@@ -324,6 +365,7 @@ int main(void)
 		cmocka_unit_test(one_server_alone_is_never_asked_again_at_once),
 		cmocka_unit_test(a_search_begins_where_the_session_was),
 		cmocka_unit_test(one_that_sends_the_session_away_is_asked_last),
+		cmocka_unit_test(one_that_sends_the_session_to_others_is_not_asked_soon),
 		cmocka_unit_test(one_without_room_is_left_alone_until_its_time),
 		cmocka_unit_test(when_none_has_room_the_first_one_that_will_is_waited_for),
 		cmocka_unit_test(one_of_no_use_is_not_asked_again_and_the_last_one_stays),
@@ -332,6 +374,7 @@ int main(void)
 		cmocka_unit_test(a_name_lacks_a_run_when_all_its_addresses_do),
 		cmocka_unit_test(records_say_where_the_servers_of_a_name_are),
 		cmocka_unit_test(a_session_returns_to_its_address_and_then_goes_round),
+		cmocka_unit_test(an_address_that_sends_the_session_to_others_is_not_asked_soon),
 		cmocka_unit_test(named_servers_come_behind_the_list_and_are_forgotten),
 		cmocka_unit_test(no_more_are_named_than_there_is_room_for),
 		cmocka_unit_test(lists_have_a_short_name),
