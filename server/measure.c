@@ -14,7 +14,7 @@
 
 #define WRAP_BYTES         (1u << 20)
 #define BLOCK_BYTES        ((size_t)WRAP_BYTES + GP_SEGMENT_BYTES_MAX)
-#define MEASURE_BYTES_MOST 32 /* of MEASURE; what is longer is an OPEN */
+#define MEASURE_BYTES_MOST 256 /* of MEASURE; what is longer is read as an OPEN */
 #define MEASURE_RETRY_MS   2000
 #define PROBED_BYTES       64 /* of PROBED, at most: thousands may wait for a client that does not read */
 

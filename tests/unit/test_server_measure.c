@@ -46,13 +46,28 @@ static int setup_hasty(void **state)
 	return setup_measuring_for(state, 0.5);
 }
 
-static void put_measure(struct raw_peer *c)
+/* With a field that this version does not know, which has so many bytes; 0: without. */
+static void put_measure_of(struct raw_peer *c, size_t unknown)
 {
+	static uint8_t bytes[1000];
+	ProtobufCMessageUnknownField field = {.tag = 100, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED};
 	Gpsplit__Measure measure = GPSPLIT__MEASURE__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	memset(bytes, 0x41, sizeof bytes);
+	bytes[0] = (uint8_t)(unknown | 0x80); /* its length, as protobuf writes it */
+	bytes[1] = (uint8_t)(unknown >> 7);
+	field.data = bytes;
+	field.len = 2 + unknown;
+	m.base.n_unknown_fields = unknown > 0;
+	m.base.unknown_fields = &field;
 	m.body_case = GPSPLIT__CONTROL__BODY_MEASURE;
 	m.measure = &measure;
 	put_control(c, &m);
+}
+
+static void put_measure(struct raw_peer *c)
+{
+	put_measure_of(c, 0);
 }
 
 static void put_probe(struct raw_peer *c, uint32_t number, uint64_t bytes, uint64_t tag)
@@ -296,6 +311,25 @@ static void asking_twice_ends_it(void **state)
 	expect_end(state, put_measure_again, "measure message is not expected in state MEASURE");
 }
 
+/* Fields of later versions are passed over. What is too long goes the way of OPEN, and is not taken for one. */
+static void a_measure_with_unknown_fields_is_one(void **state)
+{
+	struct fixture *f = *state;
+	struct raw_peer c;
+	until_welcome(&c, f);
+	put_measure_of(&c, 200);
+	put_probe(&c, 0, 0, 0);
+	expect_probed(&c, 0, 0);
+	client_close(&c);
+	for (size_t unknown = 256; unknown <= 992; unknown += 8) {
+		until_welcome(&c, f);
+		put_measure_of(&c, unknown);
+		expect_error(&c, "is too long");
+		client_close(&c);
+	}
+	still_serves(f);
+}
+
 static void put_huge(struct raw_peer *c)
 {
 	put_probe(c, 0, GP_MEASURE_FRAME_BYTES + 1, 0);
@@ -532,6 +566,7 @@ int main(void)
 		HASTY(gpclient_reports_what_it_has_when_the_time_is_over),
 		cmocka_unit_test_setup_teardown(measuring_may_be_off, setup, teardown),
 		MEASURING(asking_twice_ends_it),
+		MEASURING(a_measure_with_unknown_fields_is_one),
 		MEASURING(asking_for_too_much_ends_it),
 		MEASURING(asking_ahead_of_what_has_come_ends_it),
 		MEASURING(probes_are_limited),
