@@ -269,7 +269,8 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 	s->window_limit = m->limits->window > INT32_MAX ? INT32_MAX : (int)m->limits->window;
 	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)m->session,
 	       gp_text_sanitize(m->agent, agent, sizeof agent));
-	gp_channel_set_segment_bytes(s->ch, m->limits->segment_bytes);
+	gp_channel_set_segment_bytes(s->ch, m->limits->segment_bytes > 0 ? m->limits->segment_bytes
+									 : GP_SEGMENT_BYTES_DEFAULT);
 	if (m->limits->step_timeout_ms * 1e-3 >
 	    s->patience_s) /* a plan may take longer to build than an answer to HELLO */
 		s->patience_s = m->limits->step_timeout_ms * 1e-3;

@@ -18,8 +18,7 @@
  *
  * Layout: block k begins at k * gp_store_block_bytes; 4 bytes length, then what
  * the quantizer wrote. The same values give the same bytes with any number
- * of threads, and on every machine (with s2fp8: on those whose C libraries have
- * the same log2); a GPU's are in kernels/cuda/codec/k_codec_store.h.
+ * of threads, and on every machine; a GPU's are in kernels/cuda/codec/k_codec_store.h.
  *
  * Threads: a coder is used by one thread at a time; the rest are pure functions.
  * Test: tests/unit/test_codec_store.c

@@ -11,7 +11,7 @@
 
 #include "common/base/little_endian.h"
 
-/* PROTOCOL.md section 3: kind, class, flags, reserved, length u32, reserved u32, XXH32 of those 12 bytes. */
+/* PROTOCOL.md section 3: kind, class, flags, reserved, length u32, XXH32 of the body, XXH32 of those 12 bytes. */
 void gp_record_head_write(const struct gp_record_head *h, uint8_t out[GP_RECORD_HEADER_BYTES])
 {
 	out[0] = h->kind;
