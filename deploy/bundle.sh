@@ -284,6 +284,7 @@ main() {
 	[ -n "$version" ] || fail 3 "$build/gpclient does not run"
 	name=gpsplit-$version-${arch:-$(uname -m)} stage=$work/$name
 	mkdir -p "$stage" "$out" || exit 1
+	trap 'rm -rf "$work"; rm -f "$out/$name".tar.*.part' EXIT
 	if [ -n "$arch" ]; then
 		copy_launched "$build/gpserverd"
 		copy_launched "$build/gpclient"

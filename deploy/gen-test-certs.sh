@@ -12,7 +12,8 @@ usage() {
 	usage: deploy/gen-test-certs.sh [--replace] DIR [NAME-OR-ADDRESS...]
 
 	Makes in DIR, which is made where it is missing (files of these names that are
-	there are left alone, and nothing is made, unless --replace is given):
+	there are left alone, and nothing is made, unless --replace is given), for 30 days
+	from now on; behind that, make them again with --replace:
 	  ca.pem                            the CA that both sides trust
 	  server.pem, server.key            for localhost, 127.0.0.1, ::1 and the names given
 	  client.pem, client.key            a client, urn:gpsplit:edge-1

@@ -441,6 +441,7 @@ clean_leftovers() {
 main() {
 	rate=0 up='' down='' delay_us=0 loss=0 mtu=1500 queue=50ms shaper=auto json='' preset=''
 	gpclient=$(dirname "$0")/../build/release/gpclient relay='' relay_pid='' relay_dir=''
+	[ -x "$gpclient" ] || gpclient=$(dirname "$0")/../bin/gpclient # in a bundle
 	wait_port=0 wait_us=60000000 grace_us=10000000
 	server_command=() client_command=() server_ns='' client_ns='' server_pid='' client_pid=''
 	client_status=1 server_status=1 run_us=0

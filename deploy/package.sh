@@ -15,7 +15,7 @@ usage() {
 
 	Builds gpsplit-client, gpsplit-server and, where nvcc is, gpsplit-cuda as Debian packages.
 
-	  --out DIR    where the packages go; default: build/packages
+	  --out DIR    where the packages go, in place of those that are there; default: build/packages
 	  --no-cuda    without the CUDA device
 	  --try        then looks at them with lintian, and installs, upgrades, removes and purges them in a Debian that mmdebstrap
 	               makes; needs root and Debian's packages lintian and mmdebstrap
@@ -78,11 +78,12 @@ make_later() { # NAME
 
 # The root's Debian, with the sources of packages and the proxies that apt has here.
 make_root() {
-	root=$(mktemp -d)
-	trap '[ -z "$service" ] || kill "$service"; rm -rf "$root" "$root.log" "$root.apt"' EXIT
-	apt-config dump Acquire >"$root.apt"
-	mmdebstrap --mode=root --variant=apt --aptopt="$root.apt" bookworm "$root" >/dev/null 2>"$root.log" ||
-		fail 1 "mmdebstrap failed: $(cat "$root.log")"
+	local work
+	work=$(mktemp -d) && root=$work/root && mkdir "$root" && chmod 755 "$work" "$root" || exit 1
+	trap '[ -z "$service" ] || kill "$service"; rm -rf "${root%/root}"' EXIT
+	apt-config dump Acquire >"$work/apt"
+	mmdebstrap --mode=root --variant=apt --aptopt="$work/apt" bookworm "$root" >/dev/null 2>"$work/log" ||
+		fail 1 "mmdebstrap failed: $(cat "$work/log")"
 }
 
 # There is no systemd in the root: what the unit would run is run as it says, as its user, at a free port.

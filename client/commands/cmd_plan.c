@@ -57,6 +57,7 @@ static const struct gp_opt where_rows[] = {
 		 "is the rate from the server. Default: that to --server is measured, as by 'gpclient link'"},
 	{.name = "server",
 	 .like = &gp_job_where_rows,
+	 .value = "HOST:PORT",
 	 .help = "gpserverd whose speed is measured, by a few steps of a training; default: none is asked"},
 	{.name = "server-speed",
 	 .type = GP_OPT_REAL,

@@ -9,8 +9,9 @@
 
 #include <stdbool.h>
 
-/* True where the group or the world may read or write the file; *mode is its mode then. False for what is no file, as a
- * pipe, and for what is not there: whoever opens it says so. */
+/* True where the group or the world may read or write the file; *mode is its mode then. False for a file of root that a process
+ * which is not root may read as one of its group, and nobody but root may change; for what is no file, as a pipe; and for what
+ * is not there: whoever opens it says so. */
 bool gp_file_is_exposed(const char *path, unsigned *mode);
 
 /* The warning, for gp_log: what (as "--tls-key"), path, mode and path once more. */

@@ -29,7 +29,7 @@ $1 == "command" {
 		place[++places] = here
 }
 $1 == "option" && ours {
-	flags[here] = flags[here] (flags[here] ? " " : "") "--" $2 ($3 == "value" ? "" : "")
+	flags[here] = flags[here] (flags[here] ? " " : "") "--" $2
 	if ($3 == "flag" && index($5, "[no-]"))
 		flags[here] = flags[here] " --no-" $2
 	if ($3 == "value")
@@ -41,6 +41,8 @@ $1 == "option" && ours {
 			choice[here] = choice[here] "\t\t" quoted(here " --" $2) ") words=" quoted(choices) " ;;\n"
 	}
 	option[++options] = here "\t" $2 "\t" $3 "\t" $4 "\t" $6
+	if ($3 == "flag" && index($5, "[no-]"))
+		option[++options] = here "\tno-" $2 "\tflag\t\t" $6
 }
 
 function bash_completion(name, i) {
@@ -87,8 +89,8 @@ function zsh_options(where, i, o, kind) {
 			continue
 		kind = o[4]
 		gsub(/\|/, " ", kind)
-		kind = o[3] == "value" ? ":value:" (kind ? "(" kind ")" : "_files") : ""
-		print "\t\t\t" quoted("--" o[2] (o[3] == "value" ? "=" : "") "[" zsh_text(o[5]) "]" kind) " \\"
+		kind = o[3] == "value" ? ":value:" (kind ? "(" kind ")" : "_files") : o[3] == "optional" ? "::value:(" kind ")" : ""
+		print "\t\t\t" quoted("--" o[2] (o[3] == "value" ? "=" : o[3] == "optional" ? "=-" : "") "[" zsh_text(o[5]) "]" kind) " \\"
 	}
 	print "\t\t\t'*:file:_files' ;;"
 }

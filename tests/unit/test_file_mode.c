@@ -33,6 +33,31 @@ static void a_file_is_exposed_where_the_group_or_the_world_may_read_or_write(voi
 	unlink(path);
 }
 
+static void a_file_of_root_may_be_lent_to_the_group_of_a_service(void **state)
+{
+	(void)state;
+	static const struct {
+		unsigned mode;
+		bool exposed;
+	} cases[] = {{0640, false}, {0440, false}, {0660, true}, {0644, true}, {0604, true}};
+	char path[] = "/tmp/gp-mode-XXXXXX";
+	unsigned mode;
+	if (geteuid() != 0)
+		skip(); /* needs a file of root, and another user to be */
+	const int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		assert_int_equal(chmod(path, cases[i].mode), 0);
+		assert_true(gp_file_is_exposed(path, &mode)); /* root needs no group for it */
+		assert_int_equal(seteuid(65534), 0);
+		const bool exposed = gp_file_is_exposed(path, &mode);
+		assert_int_equal(seteuid(0), 0);
+		assert_int_equal(exposed, cases[i].exposed);
+	}
+	close(fd);
+	unlink(path);
+}
+
 static void what_is_no_file_is_not_judged(void **state)
 {
 	(void)state;
@@ -46,6 +71,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_is_exposed_where_the_group_or_the_world_may_read_or_write),
+		cmocka_unit_test(a_file_of_root_may_be_lent_to_the_group_of_a_service),
 		cmocka_unit_test(what_is_no_file_is_not_judged),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
