@@ -168,6 +168,7 @@ struct gp_codec_key {
 	double min, max, initial; /* of words: first and last index */
 	int decimals;             /* digits allowed behind the point */
 	const char *words;        /* "e5m2|e4m3"; NULL: a number */
+	bool later;               /* came when specs of the codec were in use: not written out where it is initial */
 	const char *help;
 };
 

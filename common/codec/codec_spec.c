@@ -76,10 +76,12 @@ static enum gp_status write_canonical(struct gp_codec_spec *spec, struct gp_err 
 	char text[2 * GP_CODEC_SPEC_MAX] = "", value[GP_SHOWN];
 	for (int i = 0; i < spec->stages; i++) {
 		const struct gp_codec_ops *ops = gp_codec_ops_by_id(spec->stage[i].id);
+		int written = 0;
 		gp_text_append(text, sizeof text, "%s%s", i ? "+" : "", ops->info.name);
 		for (int k = 0; k < ops->keys; k++)
-			gp_text_append(text, sizeof text, "%c%s=%s", k ? ',' : ':', ops->key[k].name,
-				       gp_codec_key_print(&ops->key[k], spec->stage[i].value[k], value));
+			if (!ops->key[k].later || spec->stage[i].value[k] != ops->key[k].initial)
+				gp_text_append(text, sizeof text, "%c%s=%s", written++ ? ',' : ':', ops->key[k].name,
+					       gp_codec_key_print(&ops->key[k], spec->stage[i].value[k], value));
 	}
 	if (strlen(text) >= sizeof spec->text)
 		GP_FAIL(err, GP_USAGE, "codec spec is longer than %d characters when written out",

@@ -7,8 +7,8 @@
  *
  * Arithmetic, in fp32, each operation rounded on its own (no contraction):
  *   z = (x - mean) / divisor
- *   |z| <= 1:  m = trunc(|z| * main_scale)                     |z'| = m / main_scale
- *   |z| > 1:   m = min(trunc((|z| - 1) * outlier_scale), top)  |z'| = 1 + m / outlier_scale
+ *   |z| <= 1:  m = trunc(|z| * main_scale + half)                     |z'| = m / main_scale
+ *   |z| > 1:   m = min(trunc((|z| - 1) * outlier_scale + half), top)  |z'| = 1 + m / outlier_scale
  *   x' = z' * std + mean
  * Moments: element i goes to lane i % GP_SMAQ_LANES, in fp64, as x - origin.
  *
@@ -32,6 +32,7 @@ struct gp_smaq {
 	float mean, std;
 	float divisor; /* std, or infinity where std is 0 (encode) */
 	float main_scale, outlier_scale, top;
+	float half;   /* 1/2 where values go to the nearest level, else 0 (encode) */
 	int low_bits; /* of m that stay in the code: its width is low_bits + 2 */
 };
 

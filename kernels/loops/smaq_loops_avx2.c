@@ -73,7 +73,7 @@ static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16
 {
 	const __m256 mean = _mm256_set1_ps(s->mean), divisor = _mm256_set1_ps(s->divisor), one = _mm256_set1_ps(1);
 	const __m256 main_scale = _mm256_set1_ps(s->main_scale), outlier_scale = _mm256_set1_ps(s->outlier_scale);
-	const __m256 top = _mm256_set1_ps(s->top), minus = _mm256_set1_ps(-0.0f);
+	const __m256 top = _mm256_set1_ps(s->top), minus = _mm256_set1_ps(-0.0f), half = _mm256_set1_ps(s->half);
 	const __m256i low = _mm256_set1_epi32((1 << s->low_bits) - 1), flag_bit = _mm256_set1_epi32(2 << s->low_bits);
 	const __m128i shift = _mm_cvtsi32_si128(s->low_bits), sign_shift = _mm_cvtsi32_si128(31 - s->low_bits);
 	const size_t whole = n & ~(size_t)7;
@@ -83,7 +83,7 @@ static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16
 		const __m256 a = _mm256_andnot_ps(minus, z), outlier = _mm256_cmp_ps(a, one, _CMP_GT_OQ);
 		const __m256 far = _mm256_mul_ps(_mm256_sub_ps(a, one), outlier_scale);
 		const __m256 q = _mm256_blendv_ps(_mm256_mul_ps(a, main_scale), far, outlier);
-		const __m256i m = _mm256_cvttps_epi32(_mm256_min_ps(q, top));
+		const __m256i m = _mm256_cvttps_epi32(_mm256_min_ps(_mm256_add_ps(q, half), top));
 		const __m256i sign = _mm256_srl_epi32(_mm256_castps_si256(_mm256_and_ps(z, minus)), sign_shift);
 		const __m256i flag = _mm256_and_si256(_mm256_castps_si256(outlier), flag_bit);
 		store_words(codes + i, _mm256_or_si256(_mm256_and_si256(m, low), _mm256_or_si256(sign, flag)));

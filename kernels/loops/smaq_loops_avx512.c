@@ -49,7 +49,7 @@ static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16
 {
 	const __m512 mean = _mm512_set1_ps(s->mean), divisor = _mm512_set1_ps(s->divisor), one = _mm512_set1_ps(1);
 	const __m512 main_scale = _mm512_set1_ps(s->main_scale), outlier_scale = _mm512_set1_ps(s->outlier_scale);
-	const __m512 top = _mm512_set1_ps(s->top);
+	const __m512 top = _mm512_set1_ps(s->top), half = _mm512_set1_ps(s->half);
 	const __m512i low = word((1u << s->low_bits) - 1), sign_bit = word(1u << s->low_bits);
 	const __m512i flag_bit = word(2u << s->low_bits);
 	const __m128i shift = _mm_cvtsi32_si128(s->low_bits);
@@ -61,7 +61,7 @@ static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16
 		const __mmask16 flag = _mm512_cmp_ps_mask(a, one, _CMP_GT_OQ);
 		const __m512 near = _mm512_mul_ps(a, main_scale);
 		const __m512 q = _mm512_mask_mul_ps(near, flag, _mm512_sub_ps(a, one), outlier_scale);
-		const __m512i m = _mm512_cvttps_epi32(_mm512_min_ps(q, top));
+		const __m512i m = _mm512_cvttps_epi32(_mm512_min_ps(_mm512_add_ps(q, half), top));
 		__m512i code = _mm512_and_si512(m, low);
 		code = _mm512_mask_or_epi32(code, _mm512_movepi32_mask(_mm512_castps_si512(z)), code, sign_bit);
 		code = _mm512_mask_or_epi32(code, flag, code, flag_bit);

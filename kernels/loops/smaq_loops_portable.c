@@ -26,7 +26,7 @@ static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16
 	for (size_t i = 0; i < n; i++) {
 		const float z = (x[i] - s->mean) / s->divisor, a = fabsf(z);
 		const unsigned flag = a > 1;
-		const float q = flag ? (a - 1) * s->outlier_scale : a * s->main_scale;
+		const float q = (flag ? (a - 1) * s->outlier_scale : a * s->main_scale) + s->half;
 		const unsigned m = (unsigned)(q < s->top ? q : s->top);
 		codes[i] = (uint16_t)((flag << 1 | (signbit(z) != 0)) << s->low_bits | (m & low));
 		if (flag)

@@ -27,10 +27,11 @@ static const struct gp_smaq_loops *other(int index)
 	return index < (int)gp_isa_best() ? versions[index + 1] : NULL;
 }
 
-static struct gp_smaq values_of(float mean, float std, int width, int outlier)
+static struct gp_smaq values_of(float mean, float std, int width, int outlier, bool nearest)
 {
 	return (struct gp_smaq){.mean = mean,
 				.std = std,
+				.half = nearest ? 0.5f : 0,
 				.divisor = std > 0 ? std : INFINITY,
 				.main_scale = (float)((1 << (width - 2)) - 1),
 				.outlier_scale = (float)((1 << (outlier - 2)) - 1) / 1.5f,
@@ -65,7 +66,7 @@ static void errors_stay_within_a_level_and_outliers_are_clamped(void **state)
 	(void)state;
 	static float x[MOST], y[MOST];
 	static uint16_t codes[MOST], extras[MOST + GP_SMAQ_SLACK];
-	const struct gp_smaq s = values_of(0.25f, 0.8f, 6, 8);
+	const struct gp_smaq s = values_of(0.25f, 0.8f, 6, 8, false);
 	fill(x, MOST, 0);
 	const size_t count = reference->quantize(&s, x, MOST, codes, extras);
 	assert_int_equal(reference->dequantize(&s, codes, MOST, extras, y), count);
@@ -81,6 +82,31 @@ static void errors_stay_within_a_level_and_outliers_are_clamped(void **state)
 	}
 	assert_int_equal(outliers, count);
 	assert_true(count > 300 && count < 600);
+}
+
+/* To the nearest level: half a level at most, to either side, so that what is lost cancels out. */
+static void nearest_levels_halve_the_error_and_do_not_shrink_values(void **state)
+{
+	(void)state;
+	static float x[MOST], y[MOST];
+	static uint16_t codes[MOST], extras[MOST + GP_SMAQ_SLACK];
+	double lost[2] = {0}, size = 0;
+	for (int nearest = 0; nearest < 2; nearest++) {
+		const struct gp_smaq s = values_of(0.25f, 0.8f, 6, 8, nearest);
+		fill(x, MOST, 0);
+		const size_t count = reference->quantize(&s, x, MOST, codes, extras);
+		assert_int_equal(reference->dequantize(&s, codes, MOST, extras, y), count);
+		for (int i = 0; i < MOST; i++) {
+			const double z = ((double)x[i] - 0.25) / 0.8, w = ((double)y[i] - 0.25) / 0.8;
+			if (fabs(z) > 2.5)
+				continue;
+			lost[nearest] += fabs(z) - fabs(w);
+			size += fabs(z) / 2;
+			if (nearest)
+				assert_true(fabs(z - w) < (fabs(z) > 1 ? 0.5 / 42 : 0.5 / 15) + 1e-6);
+		}
+	}
+	assert_true(lost[0] > 0.02 * size && fabs(lost[1]) < 0.002 * size);
 }
 
 static void moments_are_those_of_the_definition(void **state)
@@ -135,8 +161,10 @@ static void every_instruction_set_gives_the_bits_of_the_reference(void **state)
 				assert_memory_equal(&a, &b, sizeof a);
 				for (int w = 0; w < WIDTHS; w++)
 					for (size_t c = 0; c < sizeof scales / sizeof scales[0]; c++) {
-						const struct gp_smaq s = values_of(scales[c][0], scales[c][1],
-										   widths[w][0], widths[w][1]);
+						struct gp_smaq s = values_of(scales[c][0], scales[c][1], widths[w][0],
+									     widths[w][1], false);
+						check_against_reference(other(k), &s, x, sizes[i]);
+						s.half = 0.5f;
 						check_against_reference(other(k), &s, x, sizes[i]);
 					}
 			}
@@ -150,7 +178,7 @@ static void every_instruction_set_decodes_any_codes_alike(void **state)
 	static uint16_t codes[MOST], extras[MOST + GP_SMAQ_SLACK];
 	for (int k = 0; other(k); k++)
 		for (int w = 0; w < WIDTHS; w++) {
-			const struct gp_smaq s = values_of(0.1f, 2, widths[w][0], widths[w][1]);
+			const struct gp_smaq s = values_of(0.1f, 2, widths[w][0], widths[w][1], false);
 			for (uint64_t i = 0; i < MOST; i++) {
 				codes[i] = (uint16_t)(gp_rng_u32(7, 1, i) & ((1u << widths[w][0]) - 1));
 				extras[i] =
@@ -166,6 +194,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(errors_stay_within_a_level_and_outliers_are_clamped),
+		cmocka_unit_test(nearest_levels_halve_the_error_and_do_not_shrink_values),
 		cmocka_unit_test(moments_are_those_of_the_definition),
 		cmocka_unit_test(every_instruction_set_gives_the_bits_of_the_reference),
 		cmocka_unit_test(every_instruction_set_decodes_any_codes_alike),

@@ -11,7 +11,8 @@
 #include "common/codec/stages/smaq.h"
 #include "kernels/loops/codec_loops.h"
 
-enum { MAIN, OUTLIER };
+enum { MAIN, OUTLIER, ROUND };
+enum { ROUND_TRUNC, ROUND_NEAREST };
 enum { HEAD = GP_SMAQ_HEAD, BLOCK = GP_QUANT_BLOCK };
 
 struct smaq {
@@ -61,6 +62,7 @@ void gp_smaq_init(struct gp_smaq_coder *c, const double *value, uint64_t n)
 	c->width = width;
 	c->extra_width = outlier - width;
 	c->values.low_bits = width - 2;
+	c->values.half = (int)value[ROUND] == ROUND_NEAREST ? 0.5f : 0.0f;
 	c->values.main_scale = (float)((1 << (width - 2)) - 1) / GP_SMAQ_MAIN_REACH;
 	c->values.top = (float)((1 << (outlier - 2)) - 1);
 	c->values.outlier_scale = c->values.top / (GP_SMAQ_OUTLIER_REACH - GP_SMAQ_MAIN_REACH);
@@ -256,8 +258,9 @@ const struct gp_codec_ops gp_codec_smaq = {
 		 .summary = "standard deviations from the mean, short codes within one and longer ones beyond",
 		 .examples = GP_EXAMPLES("smaq:main=6,outlier=8", "smaq:main=3,outlier=16", "smaq:main=5,outlier=5",
 					 "smaq:main=4,outlier=6", "smaq:main=5,outlier=6", "smaq:main=7,outlier=12",
-					 "smaq:main=8,outlier=8")},
-	.keys = 2,
+					 "smaq:main=8,outlier=8", "smaq:main=6,outlier=8,round=nearest",
+					 "smaq:main=3,outlier=4,round=nearest")},
+	.keys = 3,
 	.key = {{.name = "main",
 		 .min = 3,
 		 .max = 16,
@@ -267,7 +270,14 @@ const struct gp_codec_ops gp_codec_smaq = {
 		 .min = 3,
 		 .max = 16,
 		 .initial = 8,
-		 .help = "bits of a code within 2.5; beyond is clamped. Both widths include flag and sign"}},
+		 .help = "bits of a code within 2.5; beyond is clamped. Both widths include flag and sign"},
+		{.name = "round",
+		 .words = "trunc|nearest",
+		 .max = ROUND_NEAREST,
+		 .later = true,
+		 .help = "trunc: to the level towards the mean, as in the experiments that it comes from; nearest: to "
+			 "the "
+			 "nearest level, half the error, and none that always points to the mean"}},
 	.check = check,
 	.resize = resize,
 	.bound = bound,

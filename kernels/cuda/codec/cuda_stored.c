@@ -24,6 +24,7 @@ struct gpk_smaq gp_cuda_smaq_numbers(const double *value)
 				 .main_step = 1 / c.values.main_scale,
 				 .outlier_step = 1 / c.values.outlier_scale,
 				 .top = c.values.top,
+				 .half = c.values.half,
 				 .reach = 1.01f * GP_SMAQ_OUTLIER_REACH};
 }
 

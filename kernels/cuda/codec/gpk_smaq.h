@@ -37,7 +37,7 @@ GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float distance, flo
 {
 	const float a = fabsf(z);
 	const unsigned flag = a > 1, sign = __float_as_uint(distance) >> 31;
-	const float scaled = flag ? (a - 1) * q.outlier_scale : a * q.main_scale;
+	const float scaled = (flag ? (a - 1) * q.outlier_scale : a * q.main_scale) + q.half;
 	const unsigned m = (unsigned)(scaled < q.top ? scaled : q.top);
 	struct number r;
 	r.code = (flag << 1 | sign) << q.low_bits | (m & ((1u << q.low_bits) - 1));
