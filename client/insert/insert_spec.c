@@ -103,10 +103,7 @@ static enum gp_status read_conv(struct gp_spec *s, struct gp_insert_set *set, st
 
 static enum gp_status read_dim(struct gp_spec *s, struct gp_insert_set *set, struct gp_err *err)
 {
-	struct gp_text given;
 	int dim = GP_INSERT_FEATURE;
-	if (!gp_spec_given(s, "dim", &given))
-		return refuse_missing(s, "dim", err);
 	GP_TRY(gp_spec_choice(s, "dim", dim_choices, &dim, err));
 	set->dim = (enum gp_insert_dim)dim;
 	return GP_OK;

@@ -55,13 +55,6 @@ static const char *const stage_names[GP_STAGE_COUNT] = {
 	[GP_STAGE_COMPUTE] = "compute", [GP_STAGE_ENCODE] = "encode", [GP_STAGE_QUEUE] = "queue",
 	[GP_STAGE_WIRE] = "wire",       [GP_STAGE_DECODE] = "decode", [GP_STAGE_WAIT] = "wait"};
 
-/* A stage belongs to the end that sends a tensor, or to the one that it comes to; `wire` to both. */
-static bool goes_through(bool sender, enum gp_stage s)
-{
-	const bool of_sender = s == GP_STAGE_COMPUTE || s == GP_STAGE_ENCODE || s == GP_STAGE_QUEUE;
-	return s == GP_STAGE_WIRE || of_sender == sender;
-}
-
 void gp_row_stages(const struct gp_metric_row *row, const struct gp_metric_link *l)
 {
 	static const enum gp_frame_type kinds[] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
@@ -71,7 +64,7 @@ void gp_row_stages(const struct gp_metric_row *row, const struct gp_metric_link 
 		const struct gp_metric_row kind = gp_row_with(row, "kind", gp_frame_type_name(kinds[i]));
 		for (enum gp_stage s = 0; s < GP_STAGE_COUNT; s++) {
 			const struct gp_metric_row stage = gp_row_with(&kind, "stage", stage_names[s]);
-			if (goes_through(sender, s))
+			if (gp_stage_is_here(s, sender))
 				gp_row_seconds(&stage, kind_of(l, kinds[i])->stage_ns[s]);
 		}
 	}

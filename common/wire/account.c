@@ -65,8 +65,15 @@ static void set_integer(json_t *object, const char *key, uint64_t value)
 	json_object_set_new(object, key, json_integer((json_int_t)value));
 }
 
-/* A stage that took no time at all is one that the other end goes through. */
-static json_t *kind_json(const struct gp_kind_account *k)
+bool gp_stage_is_here(enum gp_stage s, bool sender)
+{
+	const bool of_sender = s == GP_STAGE_COMPUTE || s == GP_STAGE_ENCODE || s == GP_STAGE_QUEUE;
+	return s == GP_STAGE_WIRE || of_sender == sender;
+}
+
+/* The frames were sent, or have come. What the other end goes through was not measured; what took no time at all here
+ * was, as `wire` of a frame that came in one read. */
+static json_t *kind_json(const struct gp_kind_account *k, bool sent)
 {
 	json_t *o = json_object();
 	set_integer(o, "frames", k->frames);
@@ -77,7 +84,9 @@ static json_t *kind_json(const struct gp_kind_account *k)
 	set_integer(o, "wire_bytes", k->wire_bytes);
 	for (int s = 0; s < GP_STAGE_COUNT; s++)
 		json_object_set_new(o, stage_keys[s],
-				    k->stage_ns[s] ? json_real((double)k->stage_ns[s] * 1e-9) : json_null());
+				    k->stage_ns[s] > 0 || (k->frames > 0 && gp_stage_is_here(s, sent))
+					    ? json_real((double)k->stage_ns[s] * 1e-9)
+					    : json_null());
 	return o;
 }
 
@@ -98,7 +107,8 @@ json_t *gp_account_json(const struct gp_account *a)
 		/* A kind crosses in one direction: one of the two is zero at either end. */
 		struct gp_kind_account both = a->sent.kind[k];
 		combine_kind(&both, &a->received.kind[k], 1);
-		json_object_set_new(o, gp_frame_type_name((enum gp_frame_type)k), kind_json(&both));
+		json_object_set_new(o, gp_frame_type_name((enum gp_frame_type)k),
+				    kind_json(&both, a->sent.kind[k].frames > 0));
 	}
 	json_object_set_new(o, "sent", dir_json(&a->sent));
 	json_object_set_new(o, "received", dir_json(&a->received));

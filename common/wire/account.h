@@ -50,6 +50,8 @@ struct gp_account {
 #define GP_PROGRESS_BYTES 65536
 /* Bytes of frames that have crossed both ways, those under way included. */
 uint64_t gp_account_frame_bytes(const struct gp_account *a);
+/* Whether this end goes through the stage with a tensor that it sends, or that comes to it: `wire` belongs to both. */
+bool gp_stage_is_here(enum gp_stage s, bool sender);
 /* b -= a, field by field: what happened between two copies. */
 void gp_account_subtract(struct gp_account *b, const struct gp_account *a);
 /* Adds b into a: figures over reconnects. */

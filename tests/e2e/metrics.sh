@@ -67,6 +67,7 @@ for fd in "${silent[@]}"; do exec {fd}>&-; done
 
 # Its figures, when the client has gone, are the client's.
 await is_value gpserverd_connections 0 || fail "the client's connection is still there"
+await is_value "gpserverd_sessions_ended_total{reason=\"bye\"}" 1 || fail "the session has not ended" # a moment later
 seat='name="anonymous",seat="0"'
 for kind in act_up act_down grad_up grad_down param_down; do
 	for form in tensor payload wire; do

@@ -62,6 +62,7 @@ static void json_names_every_kind_and_both_directions(void **state)
 		(struct gp_kind_account){.frames = 2, .tensor_bytes = 800, .payload_bytes = 200, .wire_bytes = 360};
 	a.sent.kind[GP_FRAME_ACT_UP].stage_ns[GP_STAGE_ENCODE] = 1500000000;
 	a.received.kind[GP_FRAME_GRAD_DOWN].payload_bytes = 77;
+	a.received.kind[GP_FRAME_GRAD_DOWN].frames = 1; /* in one read: its first byte came with the last */
 	a.received.wire_bytes = 99;
 	json_t *o = gp_account_json(&a);
 	assert_int_equal(integer_at(o, "act_up", "frames"), 2);
@@ -72,6 +73,10 @@ static void json_names_every_kind_and_both_directions(void **state)
 	assert_true(
 		json_is_null(json_object_get(json_object_get(o, "act_up"), "decode_s"))); /* the other end does it */
 	assert_int_equal(integer_at(o, "grad_down", "payload_bytes"), 77);
+	json_t *down = json_object_get(o, "grad_down"), *none = json_object_get(o, "param_up");
+	assert_true(json_is_real(json_object_get(down, "wire_s")) &&
+		    json_real_value(json_object_get(down, "wire_s")) == 0); /* zero is a measure */
+	assert_true(json_is_null(json_object_get(down, "encode_s")) && json_is_null(json_object_get(none, "wire_s")));
 	assert_int_equal(integer_at(o, "param_up", "frames"), 0);
 	assert_int_equal(integer_at(o, "received", "wire_bytes"), 99);
 	assert_int_equal(integer_at(o, "sent", "control_bytes"), 0);

@@ -102,7 +102,7 @@ static void mistakes_are_named(void **state)
 		{"conv:out=3,k=2,s=1,p=2", "p=2 must be below k=2"},
 		{"conv:out=3,k=1,s=1,act=tanh", "none|relu|relu6"},
 		{"conv:out=3,k=1,s=1/", "no insertion is named ''"},
-		{"linear:rank=3", "dim= is missing (keys: rank=R,dim=feature|sequence"},
+		{"linear:dim=feature", "rank= is missing (keys: rank=R,dim=feature|sequence"},
 		{"linear:rank=3,dims=feature", "no key 'dims'; did you mean 'dim'?"},
 		{"linear:rank=3,dim=rows", "feature|sequence"},
 		{"linear:rank=3,dim=feature,start=zero", "random|identity|pca"},
