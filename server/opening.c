@@ -37,7 +37,8 @@ static enum gp_status read_message(struct gp_server_opening *o, const Gpsplit__C
 		GP_FAIL(err, GP_PEER, "the client gave up: %s", gp_text_sanitize(m->error->text, text, sizeof text));
 	if (m->body_case !=
 	    GPSPLIT__CONTROL__BODY_OPEN) /* a MEASURE that gp_server_measure_asked has not taken for one */
-		GP_FAIL(err, GP_PROTO, "a %s message of %zu bytes is too long", gp_control_name(m), o->len);
+		GP_FAIL(err, GP_PROTO, "a %s message of %zu bytes was not taken: it is too long", gp_control_name(m),
+			o->len);
 	o->restore_step = m->open->restore_step;
 	return gp_server_open_read(s->srv, s->id, m->open, &o->spec, err);
 }

@@ -95,6 +95,7 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 		gp_client_session_lose(s, why->code, why->text);
 		return;
 	}
+	gp_server_list_reached(&s->servers);
 	const char *name = gp_server_list_at(&s->servers)->host;
 	if (check_named(s, conn, &err) != GP_OK) {
 		gp_client_session_refuse(s, err.code, err.text);
@@ -214,7 +215,7 @@ static bool begins_again_here(struct gp_client_session *s)
 	struct gp_err ignored;
 	if (gp_server_list_lacks(&s->servers))
 		return true;
-	return s->servers.rounds > 0 && s->open->run &&
+	return s->servers.rounds > 0 && !gp_server_list_spares(&s->servers) && s->open->run &&
 	       gp_run_state_check_start(s->open->run, gp_client_session_server(s), s->stored, s->stored_count, NULL,
 					&ignored) == GP_OK;
 }

@@ -137,11 +137,16 @@ void gp_server_list_connected(struct gp_server_list *l, char address[][GP_TCP_NU
 }
 
 /* Its name is looked up anew, unless one of the addresses that it had is not to be asked: that one is not known to lack the
- * run. */
+ * run. Where another server comes in between, the whole name waits. */
 static void visit(struct gp_server_list *l, int entry, uint64_t now_ns)
 {
-	const bool skips = entry == l->at && l->left_until_ns > now_ns;
+	const bool skips = entry == l->at && l->left_until_ns > now_ns && l->others_reached;
+	if (entry != l->at && at(l)->not_before_ns < l->left_until_ns)
+		at(l)->not_before_ns = l->left_until_ns;
+	if (entry == l->left_entry && !skips)
+		l->spares = false;
 	l->at = entry;
+	l->others_reached = false;
 	l->all_lack = !skips;
 	if (skips) {
 		l->address_at = (l->left_address + 1) % l->addresses;
@@ -204,18 +209,31 @@ void gp_server_list_search(struct gp_server_list *l, bool away)
 	l->lacked = false;
 	l->all_lack = !(away && l->addresses > 1); /* the address that it was at may have it */
 	l->left_until_ns = 0;
+	l->spares = l->others_reached = false;
 	at(l)->asked = away;
 }
 
 void gp_server_list_leave(struct gp_server_list *l, uint64_t now_ns, uint32_t ms)
 {
 	const uint64_t until_ns = now_ns + (uint64_t)ms * 1000000;
+	l->spares = true;
+	l->left_entry = l->at;
 	if (l->addresses > 1) {
 		l->left_address = l->address_at;
 		l->left_until_ns = until_ns;
 	} else if (l->count > 1) {
 		at(l)->not_before_ns = until_ns;
 	}
+}
+
+void gp_server_list_reached(struct gp_server_list *l)
+{
+	l->others_reached |= l->address_at != l->left_address;
+}
+
+bool gp_server_list_spares(const struct gp_server_list *l)
+{
+	return l->spares;
 }
 
 void gp_server_list_found(struct gp_server_list *l)

@@ -50,8 +50,12 @@ struct gp_server_list {
 	 * which is asked, -1: the first of them that answers. */
 	struct gp_server_place address[GP_SERVER_ADDRESSES];
 	int addresses, address_at, addresses_left; /* left: to be asked before the next server is */
-	int left_address;                          /* gp_server_list_leave: address[left_address] is not asked ... */
-	uint64_t left_until_ns;                    /* ... until then; 0: there is none */
+	/* gp_server_list_leave: */
+	bool spares;                /* the server that was left was not asked since */
+	int left_entry;             /* where it is */
+	int left_address;           /* of a name with several addresses: which of them, */
+	uint64_t left_until_ns;     /* and until when it is not asked; 0: there is none */
+	bool others_reached;        /* another address of the name was, since they were begun with */
 	char title[GP_SERVER_TEXT]; /* for messages: as the server was written, or where SRV records lead */
 	bool lacked;                /* this try: gp_server_list_lacks */
 	bool all_lack;              /* the tries before it at entry[at] */
@@ -77,9 +81,14 @@ void gp_server_list_connected(struct gp_server_list *l, char address[][GP_TCP_NU
 void gp_server_list_search(struct gp_server_list *l, bool away);
 /*
  * Behind gp_server_list_search: the server that the session was at has sent it to others, and is not asked for `ms`, unless it is
- * the only one. It has all of the session's state, and would take it back while the others still wait for what it writes.
+ * the only one. It has all of the session's state, and would take it back while the others still wait for what it writes. Of a
+ * name, other addresses are other servers if one of them is reached.
  */
 void gp_server_list_leave(struct gp_server_list *l, uint64_t now_ns, uint32_t ms);
+/* A connection to the server that is asked now stands. */
+void gp_server_list_reached(struct gp_server_list *l);
+/* The server that was left was not asked since: what the others say is not all that there is to know. */
+bool gp_server_list_spares(const struct gp_server_list *l);
 /* It has ended at the server that was asked last. Forgets other servers that were named: what was said of them may be old
  * when the next search begins. */
 void gp_server_list_found(struct gp_server_list *l);

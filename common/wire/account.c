@@ -71,8 +71,13 @@ bool gp_stage_is_here(enum gp_stage s, bool sender)
 	return s == GP_STAGE_WIRE || of_sender == sender;
 }
 
-/* The frames were sent, or have come. What the other end goes through was not measured; what took no time at all here
- * was, as `wire` of a frame that came in one read. */
+/* Computing and codecs that took no time are none. What crossed without taking any was measured: a frame may come in one read. */
+static bool is_measured(const struct gp_kind_account *k, enum gp_stage s, bool sent)
+{
+	const bool crossing = s == GP_STAGE_QUEUE || s == GP_STAGE_WIRE;
+	return k->stage_ns[s] > 0 || (k->frames > 0 && crossing && gp_stage_is_here(s, sent));
+}
+
 static json_t *kind_json(const struct gp_kind_account *k, bool sent)
 {
 	json_t *o = json_object();
@@ -84,9 +89,7 @@ static json_t *kind_json(const struct gp_kind_account *k, bool sent)
 	set_integer(o, "wire_bytes", k->wire_bytes);
 	for (int s = 0; s < GP_STAGE_COUNT; s++)
 		json_object_set_new(o, stage_keys[s],
-				    k->stage_ns[s] > 0 || (k->frames > 0 && gp_stage_is_here(s, sent))
-					    ? json_real((double)k->stage_ns[s] * 1e-9)
-					    : json_null());
+				    is_measured(k, s, sent) ? json_real((double)k->stage_ns[s] * 1e-9) : json_null());
 	return o;
 }
 

@@ -97,7 +97,7 @@ write_haproxy_config() { # FILE PORT SERVER...
 	shift 2
 	sed -e "s|bind :4400|bind 127.0.0.1:$port|" -e 's|hdr Host gpsplit.example|hdr Host 127.0.0.1|' \
 		-e 's| check port 9440 check-ssl verify required ca-file [^ ]* verifyhost [^ ]*| check|' \
-		-e 's|maxconn 20000|maxconn 500|' -e '/^\tserver gpu-/d' "$source_dir/deploy/haproxy.cfg" >"$file"
+		-e 's|maxconn 20000|maxconn 500|' -e '/^\t\(user\|group\|chroot\) /d' -e '/^\tserver gpu-/d' "$source_dir/deploy/haproxy.cfg" >"$file"
 	for server in "$@"; do
 		number=$((number + 1))
 		echo "	server gpu-$number 127.0.0.1:${server%:*} port ${server#*:}" >>"$file"

@@ -145,6 +145,7 @@ static void one_that_sends_the_session_to_others_is_not_asked_soon(void **state)
 	expect_at(&l, "b:1");
 	assert_int_equal(gp_server_list_next(&l, 6 * S, PAUSE_MS), 0);
 	expect_at(&l, "a:1");
+	assert_false(gp_server_list_spares(&l));
 	gp_server_list_search(&one, true);
 	gp_server_list_leave(&one, S, 5000); /* where there are no others */
 	assert_int_equal(gp_server_list_next(&one, S, PAUSE_MS), PAUSE_MS);
@@ -293,13 +294,54 @@ static void an_address_that_sends_the_session_to_others_is_not_asked_soon(void *
 	for (int round = 0; round < 2; round++) {
 		assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), round == 0 ? 0 : PAUSE_MS);
 		assert_string_equal(gp_server_list_place(&l).host, "10.0.0.3");
+		gp_server_list_reached(&l);
 		assert_false(gp_server_list_lacks(&l));
 		assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), 0);
 		assert_string_equal(gp_server_list_place(&l).host, "10.0.0.1");
 		assert_false(gp_server_list_lacks(&l)); /* the one that was left has it */
+		assert_true(gp_server_list_spares(&l));
 	}
 	assert_int_equal(gp_server_list_next(&l, 6 * S, PAUSE_MS), PAUSE_MS);
 	assert_string_equal(gp_server_list_place(&l).host, "pods");
+	assert_false(gp_server_list_spares(&l));
+}
+
+/* A name with two addresses of one machine, where nobody listens at the other one. */
+static void addresses_that_are_not_reached_are_no_other_servers(void **state)
+{
+	(void)state;
+	struct gp_server_list l = list_of("localhost:1");
+	addresses(&l, 2, 1);
+	gp_server_list_found(&l);
+	gp_server_list_search(&l, true);
+	gp_server_list_leave(&l, S, 5000);
+	assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), 0);
+	assert_string_equal(gp_server_list_place(&l).host, "10.0.0.1");
+	assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), PAUSE_MS);
+	assert_string_equal(gp_server_list_place(&l).host, "localhost");
+	assert_false(gp_server_list_spares(&l));
+}
+
+static void a_name_that_was_left_waits_while_others_are_asked(void **state)
+{
+	(void)state;
+	struct gp_server_list l = list_of("pods:1,b:1");
+	addresses(&l, 2, 0);
+	gp_server_list_found(&l);
+	gp_server_list_search(&l, true);
+	gp_server_list_leave(&l, S, 5000);
+	gp_server_list_defer(&l, S, 0);
+	assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), 0);
+	assert_string_equal(gp_server_list_place(&l).host, "10.0.0.2");
+	gp_server_list_reached(&l);
+	for (int round = 0; round < 3; round++) {
+		assert_int_equal(gp_server_list_next(&l, S, PAUSE_MS), round == 0 ? 0 : PAUSE_MS);
+		expect_at(&l, "b:1");
+		assert_true(gp_server_list_spares(&l));
+	}
+	assert_int_equal(gp_server_list_next(&l, 6 * S, PAUSE_MS), 0);
+	expect_at(&l, "pods:1");
+	assert_false(gp_server_list_spares(&l));
 }
 
 static void named_servers_come_behind_the_list_and_are_forgotten(void **state)
@@ -374,6 +416,8 @@ int main(void)
 		cmocka_unit_test(a_name_lacks_a_run_when_all_its_addresses_do),
 		cmocka_unit_test(records_say_where_the_servers_of_a_name_are),
 		cmocka_unit_test(a_session_returns_to_its_address_and_then_goes_round),
+		cmocka_unit_test(addresses_that_are_not_reached_are_no_other_servers),
+		cmocka_unit_test(a_name_that_was_left_waits_while_others_are_asked),
 		cmocka_unit_test(an_address_that_sends_the_session_to_others_is_not_asked_soon),
 		cmocka_unit_test(named_servers_come_behind_the_list_and_are_forgotten),
 		cmocka_unit_test(no_more_are_named_than_there_is_room_for),

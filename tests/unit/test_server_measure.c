@@ -324,7 +324,7 @@ static void a_measure_with_unknown_fields_is_one(void **state)
 	for (size_t unknown = 256; unknown <= 992; unknown += 8) {
 		until_welcome(&c, f);
 		put_measure_of(&c, unknown);
-		expect_error(&c, "is too long");
+		expect_error(&c, "it is too long");
 		client_close(&c);
 	}
 	still_serves(f);

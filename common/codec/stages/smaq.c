@@ -277,7 +277,7 @@ const struct gp_codec_ops gp_codec_smaq = {
 		 .later = true,
 		 .help = "trunc: to the level towards the mean, as in the experiments that it comes from; nearest: to "
 			 "the "
-			 "nearest level, half the error, and none that always points to the mean"}},
+			 "nearest level, with half the error"}},
 	.check = check,
 	.resize = resize,
 	.bound = bound,
