@@ -58,12 +58,19 @@ struct gp_link_rate gp_link_rate(const struct gp_tcp_figures *before, const stru
 				     (double)(now->bytes_received - before->bytes_received) / seconds};
 }
 
-static void print_rate(const struct gp_engine_figures *f, FILE *to)
+/* `part`: what crossed in the time that the rates are of. */
+static void print_rate(const struct gp_engine_figures *f, const struct gp_account *part, FILE *to)
 {
+	const double bandwidth = gp_dir_bandwidth(&part->received);
+	double up, down;
 	if (!f->tcp.valid || !isfinite(f->rate.up) || !isfinite(f->rate.down))
 		return;
-	fprintf(to, "acknowledged on average %.2f MB/s up, %.2f MB/s down; round trip %.1f ms\n", f->rate.up * 1e-6,
-		f->rate.down * 1e-6, f->rtt_us * 1e-3);
+	fprintf(to, "acknowledged on average %.2f MB/s up, %.2f MB/s down", f->rate.up * 1e-6, f->rate.down * 1e-6);
+	if (isfinite(bandwidth))
+		fprintf(to, " (%.2f MB/s while tensors came in)", bandwidth * 1e-6);
+	gp_account_kernel_diff(&f->account, &f->tcp, &up, &down);
+	fprintf(to, "; round trip %.1f ms; the kernel's bytes differ by %+.3f %% up, %+.3f %% down\n", f->rtt_us * 1e-3,
+		100 * up, 100 * down);
 }
 
 static uint64_t raw_fallbacks(const struct gp_engine_figures *f)
@@ -107,7 +114,7 @@ static void print_precision(const struct gp_engine_figures *f, FILE *to)
 void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account *part, uint64_t batches, FILE *to)
 {
 	print_link(part, batches ? (double)batches : 1, to);
-	print_rate(f, to);
+	print_rate(f, part, to);
 	fprintf(to, "memory: peak %.0f MiB here (plans and frames %.0f MiB)", (double)gp_mem_peak_rss_bytes() / 1048576,
 		(double)f->memory_bytes / 1048576);
 	if (f->server_memory_bytes > 0)

@@ -112,8 +112,11 @@ static void put_server_memory(const struct gp_metric_row *row, const struct gp_r
 	X(window, GAUGE, gp_row_count(row, (uint64_t)f->link.window), "Chunks that may be in flight at once")          \
 	X(wire_bytes_total, COUNTER, put_link(row, f, gp_row_wire_bytes),                                              \
 	  "Bytes of the connections, up to the server and down from it, all included")                                 \
+	X(kernel_bytes_total, COUNTER, gp_row_kernel_bytes(row, &f->link.tcp, true),                                   \
+	  "The same bytes, as this end's kernel has counted them: received, and acknowledged by the other end")        \
 	X(frame_bytes_total, COUNTER, put_link(row, f, gp_row_frame_bytes),                                            \
-	  "Bytes of tensors by kind, as tensors, behind their codec (payload), and on the wire")                       \
+	  "Bytes of tensors by kind, as tensors, behind their codec (payload), and on the wire; timed: see stage "     \
+	  "wire")                                                                                                      \
 	X(frames_total, COUNTER, put_link(row, f, gp_row_frames), "Tensors by kind")                                   \
 	X(other_bytes_total, COUNTER, put_link(row, f, gp_row_other_bytes), "Bytes on the wire that are not tensors")  \
 	X(stage_seconds_total, COUNTER, put_link(row, f, gp_row_stages),                                               \

@@ -20,6 +20,12 @@ void gp_row_wire_bytes(const struct gp_metric_row *row, const struct gp_metric_l
 	gp_row_count_of(row, "way", "down", l->down->wire_bytes);
 }
 
+void gp_row_kernel_bytes(const struct gp_metric_row *row, const struct gp_tcp_figures *tcp, bool at_client)
+{
+	gp_row_count_of(row, "way", "up", at_client ? tcp->bytes_acked : tcp->bytes_received);
+	gp_row_count_of(row, "way", "down", at_client ? tcp->bytes_received : tcp->bytes_acked);
+}
+
 void gp_row_frame_bytes(const struct gp_metric_row *row, const struct gp_metric_link *l)
 {
 	for (enum gp_frame_type k = GP_FRAME_ACT_UP; k < GP_FRAME_TYPE_COUNT; k++) {
@@ -28,6 +34,8 @@ void gp_row_frame_bytes(const struct gp_metric_row *row, const struct gp_metric_
 		gp_row_count_of(&kind, "form", "tensor", a->tensor_bytes);
 		gp_row_count_of(&kind, "form", "payload", a->payload_bytes);
 		gp_row_count_of(&kind, "form", "wire", a->wire_bytes);
+		if (goes_up(k) != l->at_client)
+			gp_row_count_of(&kind, "form", "timed", a->timed_bytes);
 	}
 }
 

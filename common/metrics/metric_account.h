@@ -4,7 +4,9 @@
  * family, with the labels of `row` and some more. Both programs tell a link in the same words: "up" is to the server.
  *
  *     wire bytes    way
- *     frame bytes   kind, form (tensor, payload, wire)
+ *     kernel bytes  way: what the peer's kernel has acknowledged, and what this end's has received
+ *     frame bytes   kind, form (tensor, payload, wire; of kinds that this end receives, timed: by the time of stage wire
+ *                   they are the bandwidth)
  *     frames        kind
  *     other bytes   way, what (control, heartbeat, preface)
  *     stages        kind, stage: those that tensors of activations and gradients go through at this end
@@ -23,6 +25,7 @@ struct gp_metric_link {
 };
 
 void gp_row_wire_bytes(const struct gp_metric_row *row, const struct gp_metric_link *l);
+void gp_row_kernel_bytes(const struct gp_metric_row *row, const struct gp_tcp_figures *tcp, bool at_client);
 void gp_row_frame_bytes(const struct gp_metric_row *row, const struct gp_metric_link *l);
 void gp_row_frames(const struct gp_metric_row *row, const struct gp_metric_link *l);
 void gp_row_other_bytes(const struct gp_metric_row *row, const struct gp_metric_link *l);

@@ -5,6 +5,7 @@
  */
 #include "common/wire/account.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #define STAGES(X)                                                                                                      \
@@ -26,6 +27,7 @@ static void combine_kind(struct gp_kind_account *a, const struct gp_kind_account
 	a->padding_bytes += sign * b->padding_bytes;
 	a->payload_bytes += sign * b->payload_bytes;
 	a->wire_bytes += sign * b->wire_bytes;
+	a->timed_bytes += sign * b->timed_bytes;
 	for (int s = 0; s < GP_STAGE_COUNT; s++)
 		a->stage_ns[s] += sign * b->stage_ns[s];
 }
@@ -78,6 +80,25 @@ static bool is_measured(const struct gp_kind_account *k, enum gp_stage s, bool s
 	return k->stage_ns[s] > 0 || (k->frames > 0 && crossing && gp_stage_is_here(s, sent));
 }
 
+double gp_kind_bandwidth(const struct gp_kind_account *k)
+{
+	const uint64_t ns = k->stage_ns[GP_STAGE_WIRE];
+	return k->timed_bytes && ns ? (double)k->timed_bytes / ((double)ns * 1e-9) : NAN;
+}
+
+double gp_dir_bandwidth(const struct gp_dir_account *d)
+{
+	struct gp_kind_account sum = {0};
+	for (int k = 0; k < GP_FRAME_TYPE_COUNT; k++)
+		combine_kind(&sum, &d->kind[k], 1);
+	return gp_kind_bandwidth(&sum);
+}
+
+static json_t *rate_or_null(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
 static json_t *kind_json(const struct gp_kind_account *k, bool sent)
 {
 	json_t *o = json_object();
@@ -87,6 +108,7 @@ static json_t *kind_json(const struct gp_kind_account *k, bool sent)
 	set_integer(o, "unpadded_bytes", k->tensor_bytes - k->padding_bytes);
 	set_integer(o, "payload_bytes", k->payload_bytes);
 	set_integer(o, "wire_bytes", k->wire_bytes);
+	json_object_set_new(o, "bandwidth_bytes_per_s", rate_or_null(gp_kind_bandwidth(k)));
 	for (int s = 0; s < GP_STAGE_COUNT; s++)
 		json_object_set_new(o, stage_keys[s],
 				    is_measured(k, s, sent) ? json_real((double)k->stage_ns[s] * 1e-9) : json_null());
@@ -100,6 +122,7 @@ static json_t *dir_json(const struct gp_dir_account *d)
 	set_integer(o, "control_bytes", d->control_bytes);
 	set_integer(o, "heartbeat_bytes", d->heartbeat_bytes);
 	set_integer(o, "preface_bytes", d->preface_bytes);
+	json_object_set_new(o, "bandwidth_bytes_per_s", rate_or_null(gp_dir_bandwidth(d)));
 	return o;
 }
 

@@ -33,6 +33,8 @@ struct gp_kind_account {
 	uint64_t uncompressed_bytes; /* as tensor_bytes, but what tensors would have without an insertion at the cut */
 	uint64_t padding_bytes;      /* of tensor_bytes: rows that no sample has, as far as that is known */
 	uint64_t stage_ns[GP_STAGE_COUNT];
+	uint64_t
+		timed_bytes; /* received in stage_ns[GP_STAGE_WIRE]: of wire_bytes, what came behind a frame's first read */
 };
 
 struct gp_dir_account {
@@ -56,6 +58,10 @@ bool gp_stage_is_here(enum gp_stage s, bool sender);
 void gp_account_subtract(struct gp_account *b, const struct gp_account *a);
 /* Adds b into a: figures over reconnects. */
 void gp_account_add(struct gp_account *a, const struct gp_account *b);
+/* Received bytes divided by the time of receiving them, in bytes/s; NaN where no frame took longer than one read. */
+double gp_kind_bandwidth(const struct gp_kind_account *k);
+/* The same over all kinds. */
+double gp_dir_bandwidth(const struct gp_dir_account *d);
 /* {"act_up":{"tensor_bytes":..,"payload_bytes":..,"wire_bytes":..,"frames":..,"encode_s":..,...},...}: new reference. */
 json_t *gp_account_json(const struct gp_account *a);
 /* (kernel - ours) / ours, per direction as this end sees it: up = sent, down = received. 0 without kernel figures. */

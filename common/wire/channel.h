@@ -47,6 +47,7 @@ struct gp_frame {
 	void *owner;                           /* the session's */
 	/* channel-private while sending or receiving: bytes of header and payload done */
 	uint64_t at;
+	uint64_t timed_bytes; /* received: see gp_kind_account */
 };
 
 struct gp_channel;

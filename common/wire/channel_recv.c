@@ -40,6 +40,14 @@ static void count(struct receiver *r, uint64_t *counter, uint64_t bytes)
 	r->counter = counter;
 }
 
+/* Bytes of a frame under way. Those of the read that began it took no time that this end knows. */
+static void count_frame(struct gp_channel *ch, struct gp_frame *f, uint64_t bytes)
+{
+	count(&ch->recv, &ch->account.received.kind[f->head.type].wire_bytes, bytes);
+	if (ch->recv.now_ns > f->first_ns)
+		f->timed_bytes += bytes;
+}
+
 /* Collects `want` bytes of a header in r->small. True when they are there. */
 static bool collect(struct receiver *r, struct gp_span *in, size_t want)
 {
@@ -175,7 +183,7 @@ static enum gp_status begin_segment(struct gp_channel *ch, struct gp_err *err)
 	if (!f)
 		GP_FAIL(err, GP_PROTO, "sent a %s segment that belongs to no frame", name);
 	GP_TRY(check_extent(r, f->at, r->left, f->head.payload_len, err));
-	count(r, &ch->account.received.kind[f->head.type].wire_bytes, GP_RECORD_HEADER_BYTES);
+	count_frame(ch, f, GP_RECORD_HEADER_BYTES);
 	r->state = RECV_PAYLOAD;
 	return GP_OK;
 }
@@ -219,6 +227,7 @@ static enum gp_status complete_frame(struct gp_channel *ch, struct gp_err *err)
 	k->uncompressed_bytes += f->uncompressed_bytes ? f->uncompressed_bytes : f->tensor_bytes;
 	k->payload_bytes += f->head.payload_len;
 	k->stage_ns[GP_STAGE_WIRE] += f->last_ns - f->first_ns;
+	k->timed_bytes += f->timed_bytes;
 	return ch->cbs.frame(ch->arg, f, err);
 }
 
@@ -248,7 +257,7 @@ static enum gp_status begin_frame(struct gp_channel *ch, const struct gp_frame_h
 			(unsigned long long)head->payload_len);
 	f->head = *head;
 	f->next = NULL;
-	f->at = 0;
+	f->at = f->timed_bytes = 0;
 	f->first_ns = r->now_ns;
 	f->queued_ns = f->last_ns = 0;
 	r->partial[r->record.klass] = f;
@@ -281,7 +290,7 @@ static enum gp_status take_payload(struct gp_channel *ch, struct gp_span *in, st
 	r->left -= n;
 	in->data += n;
 	in->len -= n;
-	count(r, &ch->account.received.kind[f->head.type].wire_bytes, n);
+	count_frame(ch, f, n);
 	return r->left ? GP_OK : end_of_segment(ch, err);
 }
 

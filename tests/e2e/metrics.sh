@@ -82,6 +82,12 @@ said=$((up - $(json_get "$work/client.json" link.sent.wire_bytes))) # the client
 down=$(value "gpserverd_session_wire_bytes_total{$seat,way=\"down\"}")
 said=$((down - $(json_get "$work/client.json" link.received.wire_bytes))) # heartbeats of 24 bytes, where the client takes its time
 [ $said -ge 0 ] && [ $said -le 96 ] && [ $((said % 24)) -eq 0 ] || fail "bytes down: $down, $said more than the client says"
+for way in up down; do
+	$counts_bytes || break
+	ours=$(value "gpserverd_wire_bytes_total{way=\"$way\"}") kernel=$(value "gpserverd_kernel_bytes_total{way=\"$way\"}")
+	awk -v a="$ours" -v b="$kernel" 'BEGIN { exit !(a > 0 && (b - a) ^ 2 <= (0.005 * a) ^ 2) }' ||
+		fail "bytes $way: $ours, and $kernel by the kernel"
+done
 equal "steps" "$(value gpserverd_steps_total)" 40
 equal "checkpoints" "$(value "gpserverd_checkpoints_total{outcome=\"written\"}")" "$(json_get "$work/client.json" checkpoints_written)"
 equal "sessions that ended well" "$(value "gpserverd_sessions_ended_total{reason=\"bye\"}")" 1

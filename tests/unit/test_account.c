@@ -54,6 +54,13 @@ static json_int_t integer_at(json_t *o, const char *outer, const char *inner)
 	return json_integer_value(v);
 }
 
+static double real_at(json_t *o, const char *outer, const char *inner)
+{
+	json_t *v = json_object_get(json_object_get(o, outer), inner);
+	assert_true(json_is_real(v));
+	return json_real_value(v);
+}
+
 static void json_names_every_kind_and_both_directions(void **state)
 {
 	(void)state;
@@ -61,6 +68,8 @@ static void json_names_every_kind_and_both_directions(void **state)
 	a.sent.kind[GP_FRAME_ACT_UP] =
 		(struct gp_kind_account){.frames = 2, .tensor_bytes = 800, .payload_bytes = 200, .wire_bytes = 360};
 	a.sent.kind[GP_FRAME_ACT_UP].stage_ns[GP_STAGE_ENCODE] = 1500000000;
+	a.received.kind[GP_FRAME_ACT_DOWN] = (struct gp_kind_account){
+		.frames = 1, .wire_bytes = 5000, .timed_bytes = 3000, .stage_ns[GP_STAGE_WIRE] = 1500000000};
 	a.received.kind[GP_FRAME_GRAD_DOWN].payload_bytes = 77;
 	a.received.kind[GP_FRAME_GRAD_DOWN].frames = 1; /* in one read: its first byte came with the last */
 	a.received.wire_bytes = 99;
@@ -77,6 +86,11 @@ static void json_names_every_kind_and_both_directions(void **state)
 	assert_true(json_is_real(json_object_get(down, "wire_s")) &&
 		    json_real_value(json_object_get(down, "wire_s")) == 0); /* zero is a measure */
 	assert_true(json_is_null(json_object_get(down, "encode_s")) && json_is_null(json_object_get(none, "wire_s")));
+	assert_true(real_at(o, "act_down", "bandwidth_bytes_per_s") ==
+		    2000); /* what came behind the first read, by its time */
+	assert_true(real_at(o, "received", "bandwidth_bytes_per_s") == 2000);
+	assert_true(json_is_null(json_object_get(down, "bandwidth_bytes_per_s"))); /* no time, no rate */
+	assert_true(json_is_null(json_object_get(json_object_get(o, "sent"), "bandwidth_bytes_per_s")));
 	assert_int_equal(integer_at(o, "param_up", "frames"), 0);
 	assert_int_equal(integer_at(o, "received", "wire_bytes"), 99);
 	assert_int_equal(integer_at(o, "sent", "control_bytes"), 0);

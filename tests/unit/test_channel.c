@@ -401,6 +401,11 @@ static void frames_of_different_classes_are_taken_in_between_and_half_ones_come_
 	duel_record(&d, GP_RECORD_SEGMENT, GP_CLASS_BULK, GP_SEGMENT_LAST, 200);
 	duel_write(&d, bytes, 200);
 	assert_int_equal(d.e.frames, 2);
+	const struct gp_kind_account *act = &gp_channel_account(d.e.ch)->received.kind[GP_FRAME_ACT_UP];
+	assert_true(act->timed_bytes >= 200 + GP_RECORD_HEADER_BYTES &&
+		    act->timed_bytes <= 300 + GP_RECORD_HEADER_BYTES);
+	assert_int_equal(gp_channel_account(d.e.ch)->received.kind[GP_FRAME_PARAM_UP].timed_bytes,
+			 0);                          /* not whole yet */
 	assert_null(gp_channel_take_partial(d.e.ch)); /* not while it lives */
 	duel_record(&d, GP_RECORD_SEGMENT, GP_CLASS_URGENT, GP_SEGMENT_LAST, 1);
 	duel_expect(&d, GP_PROTO, "belongs to no frame");
