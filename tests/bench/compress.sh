@@ -29,7 +29,7 @@ codecs=${CODECS:-fp16 bf16 fp8 s2fp8 smaq:main=6,outlier=8 smaq:main=6,outlier=8
 width=${WIDTH:-0.25} epochs=${EPOCHS:-5} batch=${BATCH:-64} lr=${LR:-0.05}
 models=${MODELS:-resnet18 resnet34}
 text_model=${TEXT_MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024} text_epochs=${TEXT_EPOCHS:-6} text_batch=${TEXT_BATCH:-10}
-text_rates=${TEXT_RATES:-2e-5 1e-4 2e-4 5e-4} text_max=${TEXT_MAX:-128}
+text_rates=${TEXT_RATES:-2e-5 1e-4 2e-4 5e-4} text_max=${TEXT_MAX:-64}
 step_methods=${STEP_METHODS:-none maps=bf16 maps=uniform:bits=8 recompute} rounds=${ROUNDS:-5} steps=${STEPS:-4}
 session_methods=${SESSION_METHODS:-none maps=bf16 maps=fp8,state=bf16 recompute}
 session_model=${SESSION_MODEL:-mobilenetv2:width=0.5,stem=cifar} session_shape=${SESSION_SHAPE:-1x28x28}
@@ -50,8 +50,7 @@ finished() { # KEY
 }
 
 note() { # KEY VALUE...
-	key "$@" >>"$results"
-	echo >>"$results"
+	printf '%s\n' "$(key "$@")" >>"$results" # one write: several of these scripts may add to one file
 }
 
 run() { # KEY FUNCTION ARGUMENT...
@@ -135,13 +134,13 @@ text_one() { # KEY METHOD SEED RATE
 
 text_row() { # RATE METHOD SEED
 	local k
-	k=$(key text "$text_model epochs=$text_epochs batch=$text_batch lr=$1" "$2" "$3")
+	k=$(key text "$text_model max=$text_max epochs=$text_epochs batch=$text_batch lr=$1" "$2" "$3")
 	run "$k" text_one "$k" "$2" "$3" "$1"
 }
 
 # That with which fp32 has the highest Pearson correlation with the first seed.
 best_rate() {
-	awk -F '\t' -v want="$text_model epochs=$text_epochs batch=$text_batch lr=" -v seed="${seeds%% *}" '
+	awk -F '\t' -v want="$text_model max=$text_max epochs=$text_epochs batch=$text_batch lr=" -v seed="${seeds%% *}" '
 		$1 == "text" && $3 == "none" && $4 == seed && index($2, want) == 1 && $5 != "nan" && $5 > best {
 			best = $5; rate = substr($2, length(want) + 1)
 		}

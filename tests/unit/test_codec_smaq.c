@@ -88,6 +88,25 @@ static void the_error_does_not_depend_on_the_scale(void **state)
 	}
 }
 
+/* One element far from the others: clamped at 2.5 standard deviations, or within half a step of where it is. */
+static void a_longer_reach_keeps_what_lies_far_out(void **state)
+{
+	(void)state;
+	static float x[4000], y[4000];
+	double squares = 0;
+	size_t len;
+	for (uint64_t i = 0; i < 4000; i++)
+		x[i] = gp_rng_uniform(3, 1, i) - 0.5f;
+	x[1234] = 3;
+	for (int i = 0; i < 4000; i++)
+		squares += (double)x[i] * (double)x[i];
+	const double std = sqrt(squares / 4000);
+	free(roundtrip("smaq:round=nearest", x, 4000, y, &len));
+	assert_true(y[1234] < 2.6 * std);
+	free(roundtrip("smaq:round=nearest,reach=12", x, 4000, y, &len));
+	assert_true(fabs((double)y[1234] - 3) < 0.51 * std * 11 / 63);
+}
+
 static void ranges_that_overflow_travel_raw(void **state)
 {
 	(void)state;
@@ -152,6 +171,7 @@ int main(void)
 		cmocka_unit_test(smaq_reconstructs_the_golden_cases),
 		cmocka_unit_test(constants_and_single_elements_are_exact),
 		cmocka_unit_test(the_error_does_not_depend_on_the_scale),
+		cmocka_unit_test(a_longer_reach_keeps_what_lies_far_out),
 		cmocka_unit_test(ranges_that_overflow_travel_raw),
 		cmocka_unit_test(payloads_that_lie_about_their_outliers_are_refused),
 		cmocka_unit_test(an_outlier_code_shorter_than_the_main_one_is_refused),

@@ -42,6 +42,8 @@ static void canonical_text_writes_every_key_and_parses_to_itself(void **state)
 	assert_canonical("uniform", "uniform:bits=8");
 	assert_canonical("smaq:round=trunc", "smaq:main=6,outlier=8"); /* a key that came later */
 	assert_canonical("smaq:round=nearest,main=5", "smaq:main=5,outlier=8,round=nearest");
+	assert_canonical("smaq:reach=12,main=5", "smaq:main=5,outlier=8,reach=12");
+	assert_canonical("smaq:reach=2.50", "smaq:main=6,outlier=8");
 	assert_canonical("uniform:bits=016", "uniform:bits=16");
 	assert_canonical("sortquant:split=3", "sortquant:bits=6,split=3,sample=0,partitions=0,prune=1");
 	assert_canonical("sortquant:sample=4096,bits=4", "sortquant:bits=4,split=2,sample=4096,partitions=0,prune=1");

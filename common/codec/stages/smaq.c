@@ -11,7 +11,7 @@
 #include "common/codec/stages/smaq.h"
 #include "kernels/loops/codec_loops.h"
 
-enum { MAIN, OUTLIER, ROUND };
+enum { MAIN, OUTLIER, ROUND, REACH };
 enum { ROUND_TRUNC, ROUND_NEAREST };
 enum { HEAD = GP_SMAQ_HEAD, BLOCK = GP_QUANT_BLOCK };
 
@@ -65,7 +65,8 @@ void gp_smaq_init(struct gp_smaq_coder *c, const double *value, uint64_t n)
 	c->values.half = (int)value[ROUND] == ROUND_NEAREST ? 0.5f : 0.0f;
 	c->values.main_scale = (float)((1 << (width - 2)) - 1) / GP_SMAQ_MAIN_REACH;
 	c->values.top = (float)((1 << (outlier - 2)) - 1);
-	c->values.outlier_scale = c->values.top / (GP_SMAQ_OUTLIER_REACH - GP_SMAQ_MAIN_REACH);
+	c->values.outlier_scale = c->values.top / ((float)value[REACH] - GP_SMAQ_MAIN_REACH);
+	c->reach = 1.01f * (float)value[REACH];
 }
 
 static enum gp_status open_smaq(const double *value, const struct gp_codec_setup *setup, void **state,
@@ -81,10 +82,10 @@ static enum gp_status open_smaq(const double *value, const struct gp_codec_setup
 	return GP_OK;
 }
 
-/* Whether every value that codes can say is finite; the rounding of scales may go a little over the reach. */
-bool gp_smaq_usable(const struct gp_smaq *v)
+/* Whether every value that codes can say is finite. */
+bool gp_smaq_usable(const struct gp_smaq_coder *c)
 {
-	return v->std >= 0 && isfinite(fabsf(v->mean) + 1.01f * GP_SMAQ_OUTLIER_REACH * v->std);
+	return c->values.std >= 0 && isfinite(fabsf(c->values.mean) + c->reach * c->values.std);
 }
 
 /* --- encode ----------------------------------------------------------------------------------------------------- */
@@ -105,7 +106,7 @@ static bool measure(struct smaq *s, const float *x)
 	s->coder.values.mean = (float)((double)x[0] + sum / n);
 	s->coder.values.std = (float)sqrt(variance);
 	s->coder.values.divisor = s->coder.values.std > 0 ? s->coder.values.std : INFINITY;
-	return gp_smaq_usable(&s->coder.values);
+	return gp_smaq_usable(&s->coder);
 }
 
 void gp_smaq_write_head(const struct gp_smaq *v, uint64_t count, uint8_t out[GP_SMAQ_HEAD])
@@ -187,7 +188,7 @@ enum gp_status gp_smaq_read_head(struct gp_smaq_coder *c, struct gp_span in, str
 	c->values.mean = gp_get_f32(in.data);
 	c->values.std = gp_get_f32(in.data + 4);
 	*count = gp_get_u32(in.data + 8);
-	if (!gp_smaq_usable(&c->values))
+	if (!gp_smaq_usable(c))
 		GP_FAIL(err, GP_PROTO, "smaq payload has mean %g and standard deviation %g, which is out of range",
 			(double)c->values.mean, (double)c->values.std);
 	const uint64_t code_bytes = gp_smaq_packed_bytes(c->n, c->width),
@@ -259,8 +260,9 @@ const struct gp_codec_ops gp_codec_smaq = {
 		 .examples = GP_EXAMPLES("smaq:main=6,outlier=8", "smaq:main=3,outlier=16", "smaq:main=5,outlier=5",
 					 "smaq:main=4,outlier=6", "smaq:main=5,outlier=6", "smaq:main=7,outlier=12",
 					 "smaq:main=8,outlier=8", "smaq:main=6,outlier=8,round=nearest",
-					 "smaq:main=3,outlier=4,round=nearest")},
-	.keys = 3,
+					 "smaq:main=3,outlier=4,round=nearest", "smaq:main=6,outlier=8,reach=12",
+					 "smaq:main=5,outlier=9,round=nearest,reach=30")},
+	.keys = 4,
 	.key = {{.name = "main",
 		 .min = 3,
 		 .max = 16,
@@ -270,14 +272,23 @@ const struct gp_codec_ops gp_codec_smaq = {
 		 .min = 3,
 		 .max = 16,
 		 .initial = 8,
-		 .help = "bits of a code within 2.5; beyond is clamped. Both widths include flag and sign"},
+		 .help = "bits of a code within `reach`; beyond is clamped. Both widths include flag and sign"},
 		{.name = "round",
 		 .words = "trunc|nearest",
 		 .max = ROUND_NEAREST,
 		 .later = true,
 		 .help = "trunc: to the level towards the mean, as in the experiments that it comes from; nearest: to "
 			 "the "
-			 "nearest level, with half the error"}},
+			 "nearest level, with half the error"},
+		{.name = "reach",
+		 .min = 1.5,
+		 .max = 1000,
+		 .initial = 2.5,
+		 .decimals = 2,
+		 .later = true,
+		 .help = "standard deviations at which values are clamped: further, with larger steps beyond 1, for "
+			 "values "
+			 "with heavy tails, such as gradients"}},
 	.check = check,
 	.resize = resize,
 	.bound = bound,

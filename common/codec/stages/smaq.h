@@ -13,13 +13,13 @@
 
 enum { GP_SMAQ_HEAD = 12 };
 
-/* Standard deviations up to which a code has the main width, and at which outliers are clamped. */
-#define GP_SMAQ_MAIN_REACH    1.0f
-#define GP_SMAQ_OUTLIER_REACH 2.5f
+/* Standard deviations up to which a code has the main width; outliers are clamped at key `reach`. */
+#define GP_SMAQ_MAIN_REACH 1.0f
 
 struct gp_smaq_coder {
 	uint64_t n;
 	int width, extra_width; /* of codes and extras; 0: the extras are all 0, and none is written */
+	float reach; /* |mean| + reach * std has to be finite: a little over the key, as the rounding of scales may go over it */
 	struct gp_smaq values;
 };
 
@@ -28,7 +28,7 @@ void gp_smaq_init(struct gp_smaq_coder *c, const double *value, uint64_t n);
 /* Bytes of `count` codes of `width` bits. */
 uint64_t gp_smaq_packed_bytes(uint64_t count, int width);
 /* Whether every value that codes can say is finite. */
-bool gp_smaq_usable(const struct gp_smaq *v);
+bool gp_smaq_usable(const struct gp_smaq_coder *c);
 void gp_smaq_write_head(const struct gp_smaq *v, uint64_t count, uint8_t out[GP_SMAQ_HEAD]);
 /* Takes mean and deviation, gives codes, extras and the number of these. GP_PROTO: also for bits behind the last ones. How
  * many outliers the codes have is not looked at. */

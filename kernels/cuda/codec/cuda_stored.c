@@ -25,7 +25,7 @@ struct gpk_smaq gp_cuda_smaq_numbers(const double *value)
 				 .outlier_step = 1 / c.values.outlier_scale,
 				 .top = c.values.top,
 				 .half = c.values.half,
-				 .reach = 1.01f * GP_SMAQ_OUTLIER_REACH};
+				 .reach = c.reach};
 }
 
 static enum gp_status sortquant_of(const struct gp_codec_spec *spec, struct gpk_store *q, struct gp_err *err)
