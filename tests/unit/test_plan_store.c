@@ -3,7 +3,8 @@
  * Gradients of a plan whose maps lie encoded (kernels/plan/plan_store.h): they
  * are those that a backward pass in double precision gives which reads the
  * decoded values in place of the exact ones, while everything that forward
- * computed (outputs, statistics of batch norm) is exact. What it saves. What is
+ * computed (outputs, statistics of batch norm, where an activation that stands
+ * alone let gradients pass) is exact. What it saves. What is
  * the same wherever a model is cut: test_plan_kept.c; that nothing lies where
  * it is overwritten: test_plan_walk.c. On any device (test_device.h).
  */
@@ -17,6 +18,7 @@
 #include "common/graph/device.h"
 #include "common/graph/ops/op_batch_norm.h"
 #include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_elementwise.h"
 #include "kernels/device_registry.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
@@ -32,6 +34,35 @@ static struct gp_graph *build(void)
 	OK(gp_graph_begin_block(g, "block", &err));
 	int x = gp_graph_conv(g, "first", 0, MIDDLE, 1, 1, 0, 1, false, &err);
 	x = gp_graph_batch_norm(g, "norm", x, (float)EPS, 0.1f, &err);
+	x = gp_graph_unary(g, GP_OP_RELU, "act", x, &err);
+	assert_true(gp_graph_conv(g, "last", x, OUT, 1, 1, 0, 1, false, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+/* The activation behind a sum of the batch norm and of what that reads: the sum's value is kept nowhere else, so that whether a
+ * gradient passes is known from the activation's output alone. */
+static struct gp_graph *build_sum(void)
+{
+	const struct gp_shape image = {.ndim = 3, .dim = {SIDE, SIDE, IN}};
+	struct gp_graph *g = gp_graph_new("sum", &image, &err);
+	OK(gp_graph_begin_block(g, "block", &err));
+	const int z_value = gp_graph_conv(g, "first", 0, MIDDLE, 1, 1, 0, 1, false, &err);
+	int x = gp_graph_batch_norm(g, "norm", z_value, (float)EPS, 0.1f, &err);
+	x = gp_graph_sum(g, "sum", x, z_value, &err);
+	x = gp_graph_unary(g, GP_OP_RELU, "act", x, &err);
+	assert_true(gp_graph_conv(g, "last", x, OUT, 1, 1, 0, 1, false, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+/* An activation that reads a convolution and is read by one, without a batch norm. */
+static struct gp_graph *build_alone(void)
+{
+	const struct gp_shape image = {.ndim = 3, .dim = {SIDE, SIDE, IN}};
+	struct gp_graph *g = gp_graph_new("alone", &image, &err);
+	OK(gp_graph_begin_block(g, "block", &err));
+	int x = gp_graph_conv(g, "first", 0, MIDDLE, 1, 1, 0, 1, false, &err);
 	x = gp_graph_unary(g, GP_OP_RELU, "act", x, &err);
 	assert_true(gp_graph_conv(g, "last", x, OUT, 1, 1, 0, 1, false, &err) > 0);
 	OK(gp_graph_finish(g, &err));
@@ -68,10 +99,18 @@ struct gradients {
 
 static double z[ROWS][MIDDLE], decoded[ROWS][MIDDLE], dz[ROWS][MIDDLE];
 
+static void round_trip(const struct gp_codec_spec *spec, float *map)
+{
+	struct gp_store_coder *c;
+	OK(gp_store_coder_new(spec, &c, &err));
+	for (uint64_t block = 0; block < gp_store_blocks(ROWS * MIDDLE); block++)
+		gp_store_round_trip(c, map, ROWS * MIDDLE, block);
+	gp_store_coder_free(c);
+}
+
 static void forward(const struct numbers *n, const struct gp_codec_spec *spec)
 {
 	static float plain[ROWS * MIDDLE];
-	struct gp_store_coder *c;
 	for (int r = 0; r < ROWS; r++)
 		for (int m = 0; m < MIDDLE; m++) {
 			z[r][m] = 0.0;
@@ -79,54 +118,68 @@ static void forward(const struct numbers *n, const struct gp_codec_spec *spec)
 				z[r][m] += (double)n->first[m * IN + i] * (double)n->x[r * IN + i];
 			plain[r * MIDDLE + m] = (float)z[r][m];
 		}
-	OK(gp_store_coder_new(spec, &c, &err));
-	for (uint64_t block = 0; block < gp_store_blocks(ROWS * MIDDLE); block++)
-		gp_store_round_trip(c, plain, ROWS * MIDDLE, block);
-	gp_store_coder_free(c);
+	round_trip(spec, plain);
 	for (int r = 0; r < ROWS; r++)
 		for (int m = 0; m < MIDDLE; m++)
 			decoded[r][m] = (double)plain[r * MIDDLE + m];
 }
 
-/* One channel of the batch norm: PyTorch's formula with exact statistics and decoded values. */
-static void backward_channel(const struct numbers *n, int m, struct gradients *out)
+static void statistics(int m, double *mean, double *invstd)
 {
-	double mean = 0.0, var = 0.0, sum = 0.0, dot = 0.0;
+	double var = 0.0;
+	*mean = 0.0;
 	for (int r = 0; r < ROWS; r++)
-		mean += z[r][m] / ROWS;
+		*mean += z[r][m] / ROWS;
 	for (int r = 0; r < ROWS; r++)
-		var += (z[r][m] - mean) * (z[r][m] - mean) / ROWS;
-	const double invstd = 1.0 / sqrt(var + EPS), gamma = (double)n->gamma[m];
-	for (int o = 0; o < OUT; o++) {
-		double last = 0.0;
-		for (int r = 0; r < ROWS; r++) {
-			const double y = gamma * (decoded[r][m] - mean) * invstd + (double)n->beta[m];
-			last += (double)n->dout[r * OUT + o] * (y > 0.0 ? y : 0.0);
-		}
-		out->last[o * MIDDLE + m] = (float)last;
-	}
+		var += (z[r][m] - *mean) * (z[r][m] - *mean) / ROWS;
+	*invstd = 1.0 / sqrt(var + EPS);
+}
+
+/* The gradient with respect to what the last convolution reads. */
+static double handed_down(const struct numbers *n, int r, int m)
+{
+	double g = 0.0;
+	for (int o = 0; o < OUT; o++)
+		g += (double)n->last[o * MIDDLE + m] * (double)n->dout[r * OUT + o];
+	return g;
+}
+
+/* One channel of the batch norm, from the gradient behind it in `dz` to that of its input there: PyTorch's formula with exact
+ * statistics and decoded values. */
+static void through_norm(const struct numbers *n, int m, double mean, double invstd, struct gradients *out)
+{
+	double sum = 0.0, dot = 0.0;
 	for (int r = 0; r < ROWS; r++) {
-		double g = 0.0;
-		for (int o = 0; o < OUT; o++)
-			g += (double)n->last[o * MIDDLE + m] * (double)n->dout[r * OUT + o];
-		if (gamma * (decoded[r][m] - mean) * invstd + (double)n->beta[m] <= 0.0)
-			g = 0.0;
-		dz[r][m] = g;
-		sum += g;
-		dot += g * (decoded[r][m] - mean);
+		sum += dz[r][m];
+		dot += dz[r][m] * (decoded[r][m] - mean);
 	}
 	out->beta[m] = (float)sum;
 	out->gamma[m] = (float)(dot * invstd);
 	for (int r = 0; r < ROWS; r++)
-		dz[r][m] = gamma * invstd *
+		dz[r][m] = (double)n->gamma[m] * invstd *
 			   (dz[r][m] - sum / ROWS - (decoded[r][m] - mean) * invstd * invstd * dot / ROWS);
 }
 
-static void reference(const struct numbers *n, const struct gp_codec_spec *spec, struct gradients *out)
+static void backward_channel(const struct numbers *n, int m, struct gradients *out)
 {
-	forward(n, spec);
-	for (int m = 0; m < MIDDLE; m++)
-		backward_channel(n, m, out);
+	double mean, invstd;
+	statistics(m, &mean, &invstd);
+	const double gamma = (double)n->gamma[m], beta = (double)n->beta[m];
+	for (int o = 0; o < OUT; o++) {
+		double last = 0.0;
+		for (int r = 0; r < ROWS; r++) {
+			const double y = gamma * (decoded[r][m] - mean) * invstd + beta;
+			last += (double)n->dout[r * OUT + o] * (y > 0.0 ? y : 0.0);
+		}
+		out->last[o * MIDDLE + m] = (float)last;
+	}
+	for (int r = 0; r < ROWS; r++)
+		dz[r][m] = gamma * (decoded[r][m] - mean) * invstd + beta > 0.0 ? handed_down(n, r, m) : 0.0;
+	through_norm(n, m, mean, invstd, out);
+}
+
+static void first_weights(const struct numbers *n, struct gradients *out)
+{
 	for (int m = 0; m < MIDDLE; m++)
 		for (int i = 0; i < IN; i++) {
 			double sum = 0.0;
@@ -134,6 +187,54 @@ static void reference(const struct numbers *n, const struct gp_codec_spec *spec,
 				sum += dz[r][m] * (double)n->x[r * IN + i];
 			out->first[m * IN + i] = (float)sum;
 		}
+}
+
+static void reference(const struct numbers *n, const struct gp_codec_spec *spec, struct gradients *out)
+{
+	forward(n, spec);
+	for (int m = 0; m < MIDDLE; m++)
+		backward_channel(n, m, out);
+	first_weights(n, out);
+}
+
+/* Gradients of build_sum, but for that of the last weights: whether a gradient passes depends on exact values. */
+static void reference_of_sum(const struct numbers *n, const struct gp_codec_spec *spec, struct gradients *out)
+{
+	static double passed[ROWS];
+	forward(n, spec);
+	for (int m = 0; m < MIDDLE; m++) {
+		double mean, invstd;
+		statistics(m, &mean, &invstd);
+		for (int r = 0; r < ROWS; r++) {
+			const double y = (double)n->gamma[m] * (z[r][m] - mean) * invstd + (double)n->beta[m] + z[r][m];
+			dz[r][m] = passed[r] = y > 0.0 ? handed_down(n, r, m) : 0.0;
+		}
+		through_norm(n, m, mean, invstd, out);
+		for (int r = 0; r < ROWS; r++)
+			dz[r][m] += passed[r];
+	}
+	first_weights(n, out);
+}
+
+/* Gradients of build_alone: the decoded map is for the gradient of the last weights only. */
+static void reference_of_alone(const struct numbers *n, const struct gp_codec_spec *spec, struct gradients *out)
+{
+	static float map[ROWS * MIDDLE];
+	forward(n, spec);
+	for (int i = 0; i < ROWS * MIDDLE; i++)
+		map[i] = z[i / MIDDLE][i % MIDDLE] > 0.0 ? (float)z[i / MIDDLE][i % MIDDLE] : 0.0f;
+	round_trip(spec, map);
+	for (int m = 0; m < MIDDLE; m++) {
+		for (int o = 0; o < OUT; o++) {
+			double last = 0.0;
+			for (int r = 0; r < ROWS; r++)
+				last += (double)n->dout[r * OUT + o] * (double)map[r * MIDDLE + m];
+			out->last[o * MIDDLE + m] = (float)last;
+		}
+		for (int r = 0; r < ROWS; r++)
+			dz[r][m] = z[r][m] > 0.0 ? handed_down(n, r, m) : 0.0;
+	}
+	first_weights(n, out);
 }
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */
@@ -155,8 +256,11 @@ static void run(struct gp_device *dev, const struct gp_graph *g, const struct nu
 	const struct gp_plan_spec ps = {.graph = g, .batch = BATCH, .slots = 2, .train = true, .seed = 1, .maps = spec};
 	OK(dev->ops->plan_new(dev, &ps, &p, &err));
 	set(p, "first.weight", n->first);
-	set(p, "norm.weight", n->gamma);
-	set(p, "norm.bias", n->beta);
+	const bool norm = gp_graph_find_param(g, "norm.weight") >= 0;
+	if (norm) {
+		set(p, "norm.weight", n->gamma);
+		set(p, "norm.bias", n->beta);
+	}
 	set(p, "last.weight", n->last);
 	for (int slot = 1; slot >= 0; slot--) { /* the other slot's forward must not touch what this one keeps */
 		memcpy(dev->ops->buffer(p, slot, GP_BUF_INPUT, 0), n->x, sizeof n->x);
@@ -167,8 +271,10 @@ static void run(struct gp_device *dev, const struct gp_graph *g, const struct nu
 	memcpy(dev->ops->buffer(p, 0, GP_BUF_GRAD_OUTPUT, 0), n->dout, sizeof n->dout);
 	OK(dev->ops->backward(p, 0, &err));
 	get(p, "first.weight", out->first);
-	get(p, "norm.weight", out->gamma);
-	get(p, "norm.bias", out->beta);
+	if (norm) {
+		get(p, "norm.weight", out->gamma);
+		get(p, "norm.bias", out->beta);
+	}
 	get(p, "last.weight", out->last);
 	dev->ops->plan_free(p);
 }
@@ -221,6 +327,40 @@ static void gradients_are_those_of_the_decoded_values(void **state)
 	gp_graph_free(g);
 }
 
+/* Also with a codec whose zeros come back as other numbers: all a little above zero, or all a little below. */
+static void a_gradient_passes_where_the_exact_activation_let_it(void **state)
+{
+	(void)state;
+	static const char *const specs[] = {"smaq:main=6,outlier=8", "smaq:main=6,outlier=8,round=nearest",
+					    "smaq:main=3,outlier=3", "uniform:bits=3",
+					    "fp8:format=e5m2",       "bf16"};
+	static struct numbers n;
+	static struct gradients got, want;
+	struct gp_graph *sum = build_sum(), *alone = build_alone();
+	draw(&n);
+	for (int threads = 1; threads <= test_threads(); threads++) {
+		struct gp_device *dev;
+		OK(gp_device_open(test_device(), threads, &dev, &err));
+		for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+			struct gp_codec_spec spec;
+			OK(gp_codec_spec_parse(specs[i], &spec, &err));
+			print_message("behind a sum, alone: %s\n", specs[i]);
+			run(dev, sum, &n, &spec, &got);
+			reference_of_sum(&n, &spec, &want);
+			assert_true(relative_l2(got.first, want.first, MIDDLE * IN) < 1e-5);
+			assert_true(relative_l2(got.gamma, want.gamma, MIDDLE) < 1e-5);
+			assert_true(relative_l2(got.beta, want.beta, MIDDLE) < 1e-5);
+			run(dev, alone, &n, &spec, &got);
+			reference_of_alone(&n, &spec, &want);
+			assert_true(relative_l2(got.first, want.first, MIDDLE * IN) < 1e-5);
+			assert_true(relative_l2(got.last, want.last, OUT * MIDDLE) < 1e-5);
+		}
+		dev->ops->close(dev);
+	}
+	gp_graph_free(sum);
+	gp_graph_free(alone);
+}
+
 static void a_slot_keeps_what_the_codec_needs(void **state)
 {
 	(void)state;
@@ -252,6 +392,7 @@ int main(int argc, char **argv)
 	gp_threads_prepare(argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gradients_are_those_of_the_decoded_values),
+		cmocka_unit_test(a_gradient_passes_where_the_exact_activation_let_it),
 		cmocka_unit_test(a_slot_keeps_what_the_codec_needs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,15 +14,16 @@
  *
  * Masks. Backward of a ReLU or ReLU6 reads one bit of each element: whether the gradient passes. The plan keeps that bit in
  * place of the map where it saves memory and results stay the same, bit for bit (cpu_plan_masks.c):
- *   - an activation that stands alone, whose value nobody else keeps: before a pooling, a sum, a dropout;
+ *   - an activation that stands alone, whose value nobody else keeps: before a pooling, a sum, a dropout; where maps lie
+ *     encoded (spec.maps), every activation that stands alone, because a decoded map does not tell zeros from small values;
  *   - one behind a frozen batch norm, unless the op behind it normalizes as it reads and trains: that op keeps the map.
  * Elsewhere a mask would be kept besides the map, and saves nothing:
  *   - behind a batch norm that trains, which needs its input for its own gradients; the mask is found again from that;
  *   - before a convolution or a linear layer that trains: its weights' gradient is made of the activation's value;
  *   - a value of the plan's edge lies in an IO buffer, and one that crosses a block is kept with --recompute;
- *   - where maps lie encoded (spec.maps) and the model may be cut behind it, so that all parts read the same values.
+ *   - where gradients of maps are coded and the model may be cut behind it, so that all parts read the same values.
  * Maximum pooling keeps the place of each maximum in 1, 2, 4 or 8 bits, as its window needs. On CUDA devices it takes a byte,
- * and an activation keeps its value.
+ * and an activation keeps its value, or a bit where maps lie encoded.
  *
  * Glossary: value = what a node makes; grad = gradient with respect to a value; saved = kept per slot from forward to
  * backward; tmp = room of one op during one call; view = a node that computes nothing because its value is its

@@ -68,12 +68,17 @@ static bool is_kept(const struct cpu_plan *p, const struct cpu_node *maker, int 
 	return false;
 }
 
+/* A codec may not give zeros back as zeros: the smaq of a map around whose mean zero lies makes all of them positive, or all
+ * negative. So a decoded map cannot tell where the gradient passes. */
 void gp_cpu_choose_masks(struct cpu_plan *p)
 {
+	const bool coded = gp_walk_stores(&p->walk);
 	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++) {
 		struct cpu_node *n = &p->node[i];
 		const bool alone = n->op == &gp_cpu_op_relu || n->op == &gp_cpu_op_relu6;
-		if (!alone || n->base.view || !n->base.need_grad || is_kept(p, n, n->base.first_value))
+		if (!alone || n->base.view || !n->base.need_grad)
+			continue;
+		if (!coded && is_kept(p, n, n->base.first_value))
 			continue;
 		n->masks = true;
 		n->base.saves_out = 0;

@@ -4,7 +4,8 @@
  * and the activation behind it where the plan has folded them in. Backward has
  * to know what the activation let pass. It finds that again from the input; but
  * where a residual was added before the activation, the input alone does not
- * tell, and the output is kept. A batch norm of which nothing is trained uses the
+ * tell, and the output is kept; a mask of bits where maps lie encoded, because a
+ * codec may not give zeros back as zeros. A batch norm of which nothing is trained uses the
  * running statistics in training, too, and leaves them alone; the modes of others
  * are told in op_batch_norm.h. See k_batch_norm.h.
  * Test: tests/unit/test_cuda_ops.c
@@ -12,7 +13,9 @@
 #include "kernels/cuda/ops/conv_ways.h"
 #include "kernels/cuda/ops/k_batch_norm.h"
 #include "kernels/cuda/ops/k_depthwise.h"
+#include "kernels/cuda/ops/k_elementwise.h"
 #include "kernels/cuda/plan/cuda_plan.h"
+#include "kernels/plan/plan_store.h"
 #include "common/graph/ops/op_batch_norm.h"
 
 static struct gpk_bn shape_of(const struct cuda_plan *p, const struct cuda_node *n)
@@ -98,13 +101,24 @@ bool gp_cuda_bn_is_small(const struct cuda_plan *p, const struct cuda_node *n)
 	return gpk_bn_at_once(shape.rows, shape.channels);
 }
 
-static enum gp_status bn_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
+/* `saved` has the mask behind what it has else; backward spreads it into a map, behind its other room. */
+static void add_mask(const struct cuda_plan *p, struct cuda_node *n)
 {
-	(void)err;
+	if (!n->base.saves_out || !n->base.need_grad || !gp_walk_stores(&p->walk))
+		return;
+	n->masks = true;
+	n->base.saves_out = 0;
+	n->mask_at = gp_cuda_align(n->base.saved_bytes);
+	n->base.saved_bytes = n->mask_at + gpk_mask_bytes(gp_cuda_elements(p, n));
+	n->base.tmp_bytes[1] = gp_cuda_align(n->returned_bytes) + gp_walk_bytes(&p->walk, n->base.first_value);
+}
+
+static void prepare_saved(struct cuda_plan *p, struct cuda_node *n)
+{
 	const struct gpk_bn shape = shape_of(p, n);
 	n->base.saves_out = shape.act != GPK_ACT_NONE && n->base.inputs > 1;
 	if (!n->base.trains && !is_calibrated(p, n) && !n->base.unwritten)
-		return GP_OK;
+		return;
 	const bool renorm = gp_bn_attr(n->base.g).mode == GP_BN_RENORM;
 	n->base.saved_bytes =
 		(uint64_t)((renorm ? GPK_BN_SAVED_RENORM : GPK_BN_SAVED) * shape.channels) * sizeof(float);
@@ -117,7 +131,19 @@ static enum gp_status bn_prepare(struct cuda_plan *p, struct cuda_node *n, struc
 		n->merged_offset = p->merged_doubles;
 		p->merged_doubles += (uint64_t)(GPK_BN_MERGED * shape.channels);
 	}
+}
+
+static enum gp_status bn_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
+{
+	(void)err;
+	prepare_saved(p, n);
+	add_mask(p, n);
 	return GP_OK;
+}
+
+static void *mask_of(const struct cuda_call *c)
+{
+	return (char *)c->saved + c->node->mask_at;
 }
 
 void gp_cuda_bn_end_step(struct cuda_plan *p)
@@ -182,6 +208,9 @@ static void bn_forward(const struct cuda_call *c)
 		forward_unwritten(c);
 	else
 		forward_alone(c);
+	if (c->node->masks && c->mode == GP_TRAIN)
+		gpk_mask_of(c->stream, c->type, c->node->act == CUDA_ACT_RELU6, mask_of(c), c->out[0],
+			    gp_cuda_elements(c->plan, c->node));
 }
 
 /* The convolution behind it has left its input's gradient to this one, or has added its sums up. */
@@ -200,12 +229,22 @@ static bool backward_with_conv(const struct cuda_call *c, const struct gpk_bn *n
 	return conv && conv->returns;
 }
 
+/* What tells where the gradient passes the activation, behind a sum; NULL: the input tells. */
+static const void *kept_output(const struct cuda_call *c)
+{
+	if (!c->node->masks)
+		return c->node->base.saves_out ? c->out[0] : NULL;
+	void *map = (char *)c->tmp + gp_cuda_align(c->node->returned_bytes);
+	gpk_mask_spread(c->stream, c->type, map, mask_of(c), gp_cuda_elements(c->plan, c->node));
+	return map;
+}
+
 static void bn_backward(const struct cuda_call *c)
 {
 	const struct gpk_bn n = batch_norm_of(c);
-	const void *y = c->node->base.saves_out ? c->out[0] : NULL;
 	if (backward_with_conv(c, &n))
 		return;
+	const void *y = kept_output(c);
 	if (!c->node->base.trains) {
 		gpk_bn_backward_frozen(c->stream, &n, c->in[0], y, c->dout[0], c->dx[1], c->dx[0]);
 		return;

@@ -212,6 +212,83 @@ extern "C" void gpk_relu_backward(struct gp_rt_stream *s, enum gp_rt_type type, 
 		launch_map<relu_grad>(s, type, dx, dout, out, n);
 }
 
+/* --- masks -------------------------------------------------------------------------------------------------------- */
+
+/* A thread has the 8 elements of a byte, or those of them that there are. */
+template <typename T, bool SIX> GPK_KERNEL mask_of(uint8_t *mask, const T *out, int64_t n)
+{
+	for (int64_t b = first_index(); b * 8 < n; b += index_step()) {
+		float x[8] = {};
+		unsigned bits = 0;
+		if (b * 8 + 8 <= n)
+			gpk_read(x, &out[b * 8]);
+		else
+			for (int k = 0; b * 8 + k < n; k++)
+				x[k] = gpk_get(out[b * 8 + k]);
+		for (int k = 0; k < 8; k++)
+			bits |= (unsigned)(x[k] > 0.0f && (!SIX || x[k] < 6.0f)) << k;
+		mask[b] = (uint8_t)bits;
+	}
+}
+
+/* to = from where the mask has a 1, else 0; without `from`: 1 there. */
+template <typename T, bool SPREAD> GPK_KERNEL masked(T *to, const T *from, const uint8_t *mask, int64_t n)
+{
+	for (int64_t b = first_index(); b * 8 < n; b += index_step()) {
+		const unsigned bits = mask[b];
+		float x[8];
+		for (int k = 0; k < 8; k++)
+			x[k] = 1.0f;
+		if (b * 8 + 8 <= n) {
+			if (!SPREAD)
+				gpk_read(x, &from[b * 8]);
+			for (int k = 0; k < 8; k++)
+				x[k] = bits >> k & 1 ? x[k] : 0.0f;
+			gpk_write(&to[b * 8], x);
+		} else {
+			for (int k = 0; b * 8 + k < n; k++)
+				gpk_put(&to[b * 8 + k], !(bits >> k & 1) ? 0.0f
+							: SPREAD         ? 1.0f
+									 : gpk_get(from[b * 8 + k]));
+		}
+	}
+}
+
+static unsigned blocks_of_bytes(int64_t n)
+{
+	return gpk_blocks(gpk_div_up(n, 8), THREADS, MOST_BLOCKS);
+}
+
+extern "C" void gpk_mask_of(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *mask, const void *out,
+			    int64_t n)
+{
+	if (six)
+		GPK_BY_TYPE(type, T,
+			    GPK_LAUNCH(s, (mask_of<T, true>), blocks_of_bytes(n), THREADS, 0, (uint8_t *)mask,
+				       (const T *)out, n));
+	else
+		GPK_BY_TYPE(type, T,
+			    GPK_LAUNCH(s, (mask_of<T, false>), blocks_of_bytes(n), THREADS, 0, (uint8_t *)mask,
+				       (const T *)out, n));
+}
+
+extern "C" void gpk_mask_backward(struct gp_rt_stream *s, enum gp_rt_type type, void *dx, const void *dout,
+				  const void *mask, int64_t n)
+{
+	GPK_BY_TYPE(type, T,
+		    GPK_LAUNCH(s, (masked<T, false>), blocks_of_bytes(n), THREADS, 0, (T *)dx, (const T *)dout,
+			       (const uint8_t *)mask, n));
+}
+
+extern "C" void gpk_mask_spread(struct gp_rt_stream *s, enum gp_rt_type type, void *map, const void *mask, int64_t n)
+{
+	GPK_BY_TYPE(type, T,
+		    GPK_LAUNCH(s, (masked<T, true>), blocks_of_bytes(n), THREADS, 0, (T *)map, (const T *)NULL,
+			       (const uint8_t *)mask, n));
+}
+
+/* --- GELU, tanh ----------------------------------------------------------------------------------------------------- */
+
 extern "C" void gpk_gelu_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool approximate, void *out,
 				 const void *in, int64_t n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launchers of ops that look at one element at a time: activations, GELU and
- * tanh, sums, dropout. Tensors are device memory of `type`, n elements. Outputs may be
+ * Launchers of ops that look at one element at a time: activations and their
+ * masks, GELU and tanh, sums, dropout. Tensors are device memory of `type`, n elements. Outputs may be
  * inputs.
  *
  * Threads: launchers queue on a stream and return; one thread at a time for a stream
@@ -30,6 +30,20 @@ void gpk_sum(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const stru
 void gpk_relu_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *out, const void *in, int64_t n);
 void gpk_relu_backward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *dx, const void *dout,
 		       const void *out, int64_t n);
+
+/*
+ * Where a gradient passes, a bit for each element (the first of 8 lowest), for plans that cannot tell from `out`, because it lies
+ * encoded. `mask` has gpk_mask_bytes(n). The gradient of the second is what gpk_relu_backward gives; the third makes a map from
+ * which others find the same mask: 1 where the gradient passes, else 0.
+ */
+static inline uint64_t gpk_mask_bytes(int64_t n)
+{
+	return (uint64_t)(n + 7) / 8;
+}
+void gpk_mask_of(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *mask, const void *out, int64_t n);
+void gpk_mask_backward(struct gp_rt_stream *s, enum gp_rt_type type, void *dx, const void *dout, const void *mask,
+		       int64_t n);
+void gpk_mask_spread(struct gp_rt_stream *s, enum gp_rt_type type, void *map, const void *mask, int64_t n);
 
 /*
  * GELU is x Phi(x), or x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) where `approximate`; its gradient is dx = dout times the

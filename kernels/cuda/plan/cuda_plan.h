@@ -159,6 +159,8 @@ struct cuda_node {
 	const struct cuda_op *op; /* NULL where absent */
 	void *state;              /* the op's own */
 	enum cuda_act act;        /* batch norm: out = act(normalized + residual) */
+	bool masks;               /* keeps a bit of each element in `saved`, where its gradient passes the activation */
+	uint64_t mask_at;         /* there, in bytes */
 	uint64_t tmp_weight_bytes, pack_bytes, pack_offset;
 	/*
 	 * A depthwise convolution and the batch norms on both of its sides, where each reads only what the other makes, do
