@@ -67,7 +67,7 @@ static json_t *stages_json(const struct gp_tally_sum *sum)
 	return o;
 }
 
-static json_t *way_json(const struct gp_dir_account *d, uint64_t kernel_bytes)
+static json_t *way_json(const struct gp_dir_account *d, bool known, uint64_t kernel_bytes)
 {
 	uint64_t tensor = 0, payload = 0;
 	json_t *o = json_object();
@@ -78,7 +78,10 @@ static json_t *way_json(const struct gp_dir_account *d, uint64_t kernel_bytes)
 	set_count(o, "tensor_bytes", tensor);
 	set_count(o, "payload_bytes", payload);
 	set_count(o, "wire_bytes", d->wire_bytes);
-	set_count(o, "kernel_bytes", kernel_bytes);
+	if (known)
+		set_count(o, "kernel_bytes", kernel_bytes);
+	else
+		json_object_set_new(o, "kernel_bytes", json_null());
 	return o;
 }
 
@@ -87,8 +90,8 @@ static void set_sum(json_t *o, const struct gp_tally_sum *sum)
 	set_count(o, "sessions", sum->sessions);
 	set_count(o, "links", sum->links);
 	set_count(o, "steps", sum->steps);
-	json_object_set_new(o, "up", way_json(&sum->account.received, sum->tcp.bytes_received));
-	json_object_set_new(o, "down", way_json(&sum->account.sent, sum->tcp.bytes_acked));
+	json_object_set_new(o, "up", way_json(&sum->account.received, sum->tcp.valid, sum->tcp.bytes_received));
+	json_object_set_new(o, "down", way_json(&sum->account.sent, sum->tcp.valid, sum->tcp.bytes_acked));
 	json_object_set_new(o, "stage_s", stages_json(sum));
 	set_seconds(o, "device_s", sum->device_ns);
 	set_seconds(o, "codec_s", sum->codec_ns);

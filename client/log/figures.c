@@ -58,7 +58,8 @@ struct gp_link_rate gp_link_rate(const struct gp_tcp_figures *before, const stru
 				     (double)(now->bytes_received - before->bytes_received) / seconds};
 }
 
-/* `part`: what crossed in the time that the rates are of. */
+/* Rates are those of the whole run, evaluations included; `part`: what crossed in training steps, for the bandwidth. The
+ * kernel's bytes are compared with ours over all connections, their opening included. */
 static void print_rate(const struct gp_engine_figures *f, const struct gp_account *part, FILE *to)
 {
 	const double bandwidth = gp_dir_bandwidth(&part->received);
@@ -69,8 +70,8 @@ static void print_rate(const struct gp_engine_figures *f, const struct gp_accoun
 	if (isfinite(bandwidth))
 		fprintf(to, " (%.2f MB/s while tensors came in)", bandwidth * 1e-6);
 	gp_account_kernel_diff(&f->account, &f->tcp, &up, &down);
-	fprintf(to, "; round trip %.1f ms; the kernel's bytes differ by %+.3f %% up, %+.3f %% down\n", f->rtt_us * 1e-3,
-		100 * up, 100 * down);
+	fprintf(to, "; round trip %.1f ms; the kernel counted %+.3f %% of bytes more up, %+.3f %% more down\n",
+		f->rtt_us * 1e-3, 100 * up, 100 * down);
 }
 
 static uint64_t raw_fallbacks(const struct gp_engine_figures *f)

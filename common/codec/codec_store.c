@@ -159,11 +159,12 @@ static void limit(const float *x, uint64_t n, float most, float *out)
 		out[i] = isnan(x[i]) ? 0.0f : x[i] > most ? most : x[i] < -most ? -most : x[i];
 }
 
-/* What each codec reaches at least: a quarter of what a float does, fp8's two formats, and nothing. */
+/* One of these is what each codec reaches: a quarter of what a float does, the same with the largest `reach` of smaq, fp8's two
+ * formats, and nothing. */
 static size_t encode_limited(struct gp_store_coder *c, const struct gp_codec_pass *pass, const float *x, uint64_t n,
 			     uint8_t *out)
 {
-	static const float reach[] = {FLT_MAX / 4, 57344.0f, 448.0f, 0.0f};
+	static const float reach[] = {FLT_MAX / 4, FLT_MAX / 2048, 57344.0f, 448.0f, 0.0f};
 	size_t len = 0;
 	for (size_t i = 0; i < sizeof reach / sizeof reach[0]; i++) {
 		limit(x, n, reach[i], c->room);

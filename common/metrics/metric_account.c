@@ -9,6 +9,12 @@ static bool goes_up(enum gp_frame_type k)
 	return k == GP_FRAME_ACT_UP || k == GP_FRAME_GRAD_UP || k == GP_FRAME_PARAM_UP || k == GP_FRAME_PROBE_UP;
 }
 
+/* Activations and gradients, whose stages are told. */
+static bool has_stages(enum gp_frame_type k)
+{
+	return k == GP_FRAME_ACT_UP || k == GP_FRAME_ACT_DOWN || k == GP_FRAME_GRAD_UP || k == GP_FRAME_GRAD_DOWN;
+}
+
 static const struct gp_kind_account *kind_of(const struct gp_metric_link *l, enum gp_frame_type k)
 {
 	return goes_up(k) ? &l->up->kind[k] : &l->down->kind[k];
@@ -22,6 +28,8 @@ void gp_row_wire_bytes(const struct gp_metric_row *row, const struct gp_metric_l
 
 void gp_row_kernel_bytes(const struct gp_metric_row *row, const struct gp_tcp_figures *tcp, bool at_client)
 {
+	if (!tcp->valid)
+		return;
 	gp_row_count_of(row, "way", "up", at_client ? tcp->bytes_acked : tcp->bytes_received);
 	gp_row_count_of(row, "way", "down", at_client ? tcp->bytes_received : tcp->bytes_acked);
 }
@@ -34,7 +42,7 @@ void gp_row_frame_bytes(const struct gp_metric_row *row, const struct gp_metric_
 		gp_row_count_of(&kind, "form", "tensor", a->tensor_bytes);
 		gp_row_count_of(&kind, "form", "payload", a->payload_bytes);
 		gp_row_count_of(&kind, "form", "wire", a->wire_bytes);
-		if (goes_up(k) != l->at_client)
+		if (has_stages(k) && goes_up(k) != l->at_client)
 			gp_row_count_of(&kind, "form", "timed", a->timed_bytes);
 	}
 }
@@ -65,15 +73,15 @@ static const char *const stage_names[GP_STAGE_COUNT] = {
 
 void gp_row_stages(const struct gp_metric_row *row, const struct gp_metric_link *l)
 {
-	static const enum gp_frame_type kinds[] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
-						   GP_FRAME_GRAD_DOWN};
-	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-		const bool sender = goes_up(kinds[i]) == l->at_client;
-		const struct gp_metric_row kind = gp_row_with(row, "kind", gp_frame_type_name(kinds[i]));
+	for (enum gp_frame_type k = GP_FRAME_ACT_UP; k < GP_FRAME_TYPE_COUNT; k++) {
+		if (!has_stages(k))
+			continue;
+		const bool sender = goes_up(k) == l->at_client;
+		const struct gp_metric_row kind = gp_row_with(row, "kind", gp_frame_type_name(k));
 		for (enum gp_stage s = 0; s < GP_STAGE_COUNT; s++) {
 			const struct gp_metric_row stage = gp_row_with(&kind, "stage", stage_names[s]);
 			if (gp_stage_is_here(s, sender))
-				gp_row_seconds(&stage, kind_of(l, kinds[i])->stage_ns[s]);
+				gp_row_seconds(&stage, kind_of(l, k)->stage_ns[s]);
 		}
 	}
 }

@@ -4,9 +4,10 @@
  * family, with the labels of `row` and some more. Both programs tell a link in the same words: "up" is to the server.
  *
  *     wire bytes    way
- *     kernel bytes  way: what the peer's kernel has acknowledged, and what this end's has received
- *     frame bytes   kind, form (tensor, payload, wire; of kinds that this end receives, timed: by the time of stage wire
- *                   they are the bandwidth)
+ *     kernel bytes  way: what the peer's kernel has acknowledged, and what this end's has received; no sample where the kernel
+ *                   does not tell
+ *     frame bytes   kind, form (tensor, payload, wire; timed, of activations and gradients that this end receives: divided by
+ *                   the seconds of stage wire they are the bandwidth)
  *     frames        kind
  *     other bytes   way, what (control, heartbeat, preface)
  *     stages        kind, stage: those that tensors of activations and gradients go through at this end

@@ -85,6 +85,8 @@ struct gp_conn {
 	/* Bytes on the wire: of writes that are done, and of what was read from the kernel; with TLS its own
 	 * messages are among them. Updated before the callback that tells of them. */
 	uint64_t bytes_written, bytes_read;
+	/* When the kernel gave what came last (gp_now_ns): several calls of `read` may hand it on, as TLS does by its records. */
+	uint64_t read_ns;
 	char peer[64]; /* "127.0.0.1:4040" */
 	bool secure;   /* nobody on the way can read along (TLS) */
 	/* From the peer's certificate, once the handshake is through, "" without one: who it is (cert_identity.h), and its

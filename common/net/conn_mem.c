@@ -7,6 +7,8 @@
  */
 #include "common/net/conn.h"
 
+#include "common/base/clock.h"
+
 #define READS_PER_TURN 256 /* so that 1-byte reads do not cost a loop turn each */
 
 struct mem_pair;
@@ -163,6 +165,7 @@ static bool deliver(struct mem_conn *m)
 	if (m->delivered >= m->cut_after)
 		m->pair->cut = true;
 	to->base.bytes_read += n;
+	to->base.read_ns = gp_now_ns();
 	if (n)
 		to->base.cbs.read(to->base.arg, data, n);
 	return true;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "common/base/clock.h"
 #include "common/base/fault.h"
 
 #define RCVLOWAT_MAX     (32 << 10)
@@ -111,6 +112,7 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 		if ((size_t)nread < buf->len) /* nothing else has come yet */
 			acknowledge(c);
 		c->base.bytes_read += (uint64_t)nread;
+		c->base.read_ns = gp_now_ns();
 		c->base.cbs.read(c->base.arg, (const uint8_t *)buf->base, (size_t)nread);
 	} else if (nread == UV_EOF) {
 		char why[160];

@@ -303,6 +303,7 @@ static void on_inner_read(void *arg, const uint8_t *data, size_t len)
 	if (c->ending || c->closing)
 		return; /* taken, so that the peer can read our alert */
 	note_first(&c->failure, data, len);
+	c->base.read_ns = c->inner->read_ns;
 	c->in = (struct gp_span){data, len};
 	c->in_read = true;
 	pull(c);

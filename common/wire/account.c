@@ -40,6 +40,8 @@ static void combine_dir(struct gp_dir_account *a, const struct gp_dir_account *b
 	a->heartbeat_bytes += sign * b->heartbeat_bytes;
 	a->preface_bytes += sign * b->preface_bytes;
 	a->wire_bytes += sign * b->wire_bytes;
+	a->timed_bytes += sign * b->timed_bytes;
+	a->timed_ns += sign * b->timed_ns;
 }
 
 uint64_t gp_account_frame_bytes(const struct gp_account *a)
@@ -80,18 +82,19 @@ static bool is_measured(const struct gp_kind_account *k, enum gp_stage s, bool s
 	return k->stage_ns[s] > 0 || (k->frames > 0 && crossing && gp_stage_is_here(s, sent));
 }
 
+static double rate(uint64_t bytes, uint64_t ns)
+{
+	return bytes && ns ? (double)bytes / ((double)ns * 1e-9) : NAN;
+}
+
 double gp_kind_bandwidth(const struct gp_kind_account *k)
 {
-	const uint64_t ns = k->stage_ns[GP_STAGE_WIRE];
-	return k->timed_bytes && ns ? (double)k->timed_bytes / ((double)ns * 1e-9) : NAN;
+	return rate(k->timed_bytes, k->stage_ns[GP_STAGE_WIRE]);
 }
 
 double gp_dir_bandwidth(const struct gp_dir_account *d)
 {
-	struct gp_kind_account sum = {0};
-	for (int k = 0; k < GP_FRAME_TYPE_COUNT; k++)
-		combine_kind(&sum, &d->kind[k], 1);
-	return gp_kind_bandwidth(&sum);
+	return rate(d->timed_bytes, d->timed_ns);
 }
 
 static json_t *rate_or_null(double x)

@@ -84,8 +84,9 @@ struct receiver {
 	size_t kept_bytes, kept_cap;
 	uint64_t *counter;   /* of the account: where the last bytes were counted */
 	uint64_t conn_bytes; /* bytes_read of the connection that are accounted for */
-	uint64_t now_ns;     /* of the current read */
-	uint64_t last_ns;
+	uint64_t now_ns;     /* when the bytes came that are being taken (conn.h: read_ns) */
+	bool timed; /* then a frame was under way, so that they and the time since the last ones count as receiving */
+	uint64_t last_ns; /* when some were taken last, or the silence began that counts */
 };
 
 struct gp_channel {

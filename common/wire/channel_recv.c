@@ -40,7 +40,7 @@ static void count(struct receiver *r, uint64_t *counter, uint64_t bytes)
 	r->counter = counter;
 }
 
-/* Bytes of a frame under way. Those of the read that began it took no time that this end knows. */
+/* Bytes of a frame under way. Those that the kernel gave together with its first took no time that this end knows. */
 static void count_frame(struct gp_channel *ch, struct gp_frame *f, uint64_t bytes)
 {
 	count(&ch->recv, &ch->account.received.kind[f->head.type].wire_bytes, bytes);
@@ -407,6 +407,19 @@ void gp_channel_go_on(struct gp_channel *ch)
 	gp_free(kept);
 }
 
+/* Once for what the kernel gives together, whatever number of reads that is here. */
+static void take_time(struct gp_channel *ch)
+{
+	struct receiver *r = &ch->recv;
+	const uint64_t came = ch->conn->read_ns;
+	if (came <= r->now_ns)
+		return;
+	r->timed = r->partials > 0;
+	if (r->timed)
+		ch->account.received.timed_ns += came - r->now_ns;
+	r->now_ns = came;
+}
+
 void gp_receiver_read(void *arg, const uint8_t *data, size_t len)
 {
 	struct gp_channel *ch = arg;
@@ -415,11 +428,12 @@ void gp_receiver_read(void *arg, const uint8_t *data, size_t len)
 	const uint64_t wire = ch->conn->bytes_read - r->conn_bytes;
 	d->wire_bytes += wire;
 	r->conn_bytes += wire;
-	r->now_ns = gp_now_ns();
+	take_time(ch);
+	d->timed_bytes += r->timed ? wire : 0;
 	deliver(ch, (struct gp_span){data, len});
 	*r->counter +=
 		wire - len; /* what TLS added; as gpsplit sends them, no TLS record holds bytes of two of our records */
-	r->last_ns = r->now_ns;
+	r->last_ns = gp_now_ns();
 	hint(ch, gp_channel_deaf(ch) ? 1 : bytes_needed(r));
 }
 

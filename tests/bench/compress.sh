@@ -222,7 +222,7 @@ sessions_all() {
 # N of each codec, as its name says; smaq's few outliers, of 8 bits and their places, are left out, as its authors do.
 quality_table() { # PART NAME-OF-FIGURE...
 	awk -F '\t' -v part="$1" -v first="$2" -v second="$3" -v scale="$4" '
-		function bits(m) { return m == "none" ? 32 : m ~ /16/ ? 16 : m ~ /main=6/ ? 6 : 8 }
+		function bits(m) { return m == "none" ? 32 : m ~ /main=6/ ? 6 : m ~ /=b?f(p)?16$/ ? 16 : 8 }
 		$1 == part {
 			row = $2 "\t" $3
 			if (!(row in n)) { order[++count] = row; n[row] = 0 }

@@ -85,6 +85,7 @@ said=$((down - $(json_get "$work/client.json" link.received.wire_bytes))) # hear
 for way in up down; do
 	$counts_bytes || break
 	ours=$(value "gpserverd_wire_bytes_total{way=\"$way\"}") kernel=$(value "gpserverd_kernel_bytes_total{way=\"$way\"}")
+	# within 0.5 %
 	awk -v a="$ours" -v b="$kernel" 'BEGIN { exit !(a > 0 && (b - a) ^ 2 <= (0.005 * a) ^ 2) }' ||
 		fail "bytes $way: $ours, and $kernel by the kernel"
 done

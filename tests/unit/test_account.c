@@ -73,6 +73,8 @@ static void json_names_every_kind_and_both_directions(void **state)
 	a.received.kind[GP_FRAME_GRAD_DOWN].payload_bytes = 77;
 	a.received.kind[GP_FRAME_GRAD_DOWN].frames = 1; /* in one read: its first byte came with the last */
 	a.received.wire_bytes = 99;
+	a.received.timed_bytes = 4500; /* frames of two kinds overlap in this time */
+	a.received.timed_ns = 1500000000;
 	json_t *o = gp_account_json(&a);
 	assert_int_equal(integer_at(o, "act_up", "frames"), 2);
 	assert_int_equal(integer_at(o, "act_up", "tensor_bytes"), 800);
@@ -88,7 +90,7 @@ static void json_names_every_kind_and_both_directions(void **state)
 	assert_true(json_is_null(json_object_get(down, "encode_s")) && json_is_null(json_object_get(none, "wire_s")));
 	assert_true(real_at(o, "act_down", "bandwidth_bytes_per_s") ==
 		    2000); /* what came behind the first read, by its time */
-	assert_true(real_at(o, "received", "bandwidth_bytes_per_s") == 2000);
+	assert_true(real_at(o, "received", "bandwidth_bytes_per_s") == 3000);
 	assert_true(json_is_null(json_object_get(down, "bandwidth_bytes_per_s"))); /* no time, no rate */
 	assert_true(json_is_null(json_object_get(json_object_get(o, "sent"), "bandwidth_bytes_per_s")));
 	assert_int_equal(integer_at(o, "param_up", "frames"), 0);

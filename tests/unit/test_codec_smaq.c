@@ -117,6 +117,32 @@ static void ranges_that_overflow_travel_raw(void **state)
 	assert_int_equal(payload[0], 1);
 	assert_memory_equal(x, y, sizeof x);
 	free(payload);
+	/* The deviation is 5.8e37: 2.5 of it are finite, 8 of it are not. */
+	const float less[4] = {5e37f, -5e37f, 5e37f, -5e37f};
+	free(roundtrip("smaq", less, 4, y, &len));
+	assert_true(y[0] < 6e37f && y[0] > 4e37f);
+	payload = roundtrip("smaq:reach=8", less, 4, y, &len);
+	assert_int_equal(payload[0], 1);
+	assert_memory_equal(less, y, sizeof less);
+	free(payload);
+}
+
+/* What was encoded with a short reach may overflow with the long one that the decoder has. */
+static void a_deviation_too_large_for_the_reach_is_refused(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	float x[16] = {[3] = 5, [9] = -5}, y[16];
+	static const uint8_t deviation[4] = {0x81, 0x1b, 0x2f, 0x7e}; /* 5.8e37 */
+	uint8_t good[128];
+	size_t len;
+	for (int longer = 0; longer < 2; longer++) {
+		struct gp_codec *c = row_codec(longer ? "smaq:reach=8" : "smaq", 16, 0);
+		assert_int_equal(gp_codec_encode(c, x, 0, good, sizeof good, &len, &err), GP_OK);
+		memcpy(good + 8, deviation, 4);
+		assert_int_equal(gp_codec_decode(c, (struct gp_span){good, len}, y, &err), longer ? GP_PROTO : GP_OK);
+		gp_codec_free(c);
+	}
 }
 
 static void refuse(struct gp_codec *c, const uint8_t *good, size_t len, size_t at, const uint8_t bytes[4])
@@ -173,6 +199,7 @@ int main(void)
 		cmocka_unit_test(the_error_does_not_depend_on_the_scale),
 		cmocka_unit_test(a_longer_reach_keeps_what_lies_far_out),
 		cmocka_unit_test(ranges_that_overflow_travel_raw),
+		cmocka_unit_test(a_deviation_too_large_for_the_reach_is_refused),
 		cmocka_unit_test(payloads_that_lie_about_their_outliers_are_refused),
 		cmocka_unit_test(an_outlier_code_shorter_than_the_main_one_is_refused),
 	};

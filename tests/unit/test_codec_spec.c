@@ -70,6 +70,9 @@ static void errors_name_stage_key_and_allowed_range(void **state)
 	assert_refused("uniform:bits=", "1..16");
 	assert_refused("uniform:bits=99999999999999999999", "1..16");
 	assert_refused("sortquant:split=9", "0..8");
+	assert_refused("smaq:reach=1.49", "1.5..1000");
+	assert_refused("smaq:reach=1000.01", "1.5..1000");
+	assert_refused("smaq:reach=2.555", "reach");
 	assert_refused("sortquant:bits=12,split=5", "bits + split is in 2..16");
 	assert_refused("sortquant:split=8,partitions=2", "split=8 and partitions=2 exclude each other");
 	assert_refused("sortquant:bits=16,split=0,partitions=200", "split=0 and partitions=200 exclude each other");

@@ -18,6 +18,8 @@ static const char *const specs[] = {"fp16",
 				    "fp8:format=e5m2",
 				    "s2fp8",
 				    "smaq:main=6,outlier=8",
+				    "smaq:main=6,outlier=8,round=nearest,reach=8",
+				    "smaq:main=5,outlier=9,reach=1000",
 				    "uniform:bits=8",
 				    "uniform:bits=3",
 				    "sortquant:bits=6,split=2"};
@@ -127,6 +129,20 @@ static void what_is_not_representable_is_limited(void **state)
 	assert_true(y[0] == 0.0f && y[1] > 50000.0f && y[2] < -50000.0f && y[4] == 1.0f && y[5] == -2.0f);
 }
 
+/* However far smaq reaches: what is too large for it becomes much larger than the next smaller limit of 57344. */
+static void a_long_reach_is_limited_to_large_numbers(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {"smaq:reach=2.5", "smaq:reach=8", "smaq:reach=1000"};
+	const float x[4] = {3e38f, -3e38f, 3e38f, -3e38f};
+	float y[4];
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		const struct gp_codec_spec spec = parse(texts[i]);
+		come_back(&spec, x, 4, y);
+		assert_true(y[0] > 1e34f && y[1] < -1e34f && y[2] > 1e34f && y[3] < -1e34f);
+	}
+}
+
 static void what_cannot_lie_in_memory_is_refused_by_name(void **state)
 {
 	(void)state;
@@ -225,6 +241,7 @@ int main(void)
 		cmocka_unit_test(blocks_come_back_as_from_payloads_of_their_own),
 		cmocka_unit_test(room_is_what_the_codec_needs),
 		cmocka_unit_test(what_is_not_representable_is_limited),
+		cmocka_unit_test(a_long_reach_is_limited_to_large_numbers),
 		cmocka_unit_test(what_cannot_lie_in_memory_is_refused_by_name),
 		cmocka_unit_test(zeros_of_state_stay_zero),
 		cmocka_unit_test(bytes_that_are_no_code_are_refused),

@@ -25,6 +25,8 @@ struct side {
 	uint8_t *in;
 	size_t in_len, in_cap, largest;
 	bool stop_in_read, close_in_read;
+	int reads, moments; /* calls of `read`, and different times of the bytes that they brought */
+	uint64_t moment;
 };
 
 struct rig {
@@ -72,6 +74,9 @@ static void on_read(void *arg, const uint8_t *data, size_t len)
 	assert_true(s->in_len + len <= s->in_cap);
 	memcpy(s->in + s->in_len, data, len);
 	s->in_len += len;
+	s->reads++;
+	s->moments += s->c->read_ns != s->moment;
+	s->moment = s->c->read_ns;
 	if (len > s->largest)
 		s->largest = len;
 	if (s->stop_in_read)
@@ -226,6 +231,9 @@ static void large_transfers_cross_both_ways_and_cost_little_more(void **state)
 	assert_int_equal(r->client.c->bytes_written, r->client.inner->bytes_written);
 	assert_int_equal(r->client.c->bytes_written, r->server.c->bytes_read);
 	assert_int_equal(r->server.c->bytes_written, r->client.c->bytes_read);
+	/* Records that came together have one time, that of the inner connection's read. */
+	assert_true(r->server.moments > 0 && r->server.reads > 2 * r->server.moments);
+	assert_true(r->server.moment == r->server.inner->read_ns);
 	rig_free(r);
 }
 

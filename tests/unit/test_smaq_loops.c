@@ -34,14 +34,15 @@ static struct gp_smaq values_of(float mean, float std, int width, int outlier, b
 				.half = nearest ? 0.5f : 0,
 				.divisor = std > 0 ? std : INFINITY,
 				.main_scale = (float)((1 << (width - 2)) - 1),
-				.outlier_scale = (float)((1 << (outlier - 2)) - 1) / 1.5f,
+				.outlier_scale = (float)((1 << (outlier - 2)) - 1) / (width == 5 ? 999.0f : 1.5f),
 				.top = (float)((1 << (outlier - 2)) - 1),
 				.low_bits = width - 2};
 }
 
 static const size_t sizes[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 1023, 1024};
 enum { SIZES = sizeof sizes / sizeof sizes[0], MOST = 1024 };
-static const int widths[][2] = {{6, 8}, {3, 16}, {3, 3}, {16, 16}, {8, 9}};
+static const int widths[][2] = {{6, 8},   {3, 16}, {3, 3},
+				{16, 16}, {8, 9},  {5, 8}}; /* the last one with the longest reach */
 enum { WIDTHS = sizeof widths / sizeof widths[0] };
 
 /* kind 0: normal values, 1: finite bits, 2: subnormals, 3: thresholds and their neighbours. */

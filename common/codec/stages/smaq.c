@@ -278,17 +278,15 @@ const struct gp_codec_ops gp_codec_smaq = {
 		 .max = ROUND_NEAREST,
 		 .later = true,
 		 .help = "trunc: to the level towards the mean, as in the experiments that it comes from; nearest: to "
-			 "the "
-			 "nearest level, with half the error"},
+			 "the nearest level, with half the error"},
 		{.name = "reach",
 		 .min = 1.5,
 		 .max = 1000,
 		 .initial = 2.5,
 		 .decimals = 2,
 		 .later = true,
-		 .help = "standard deviations at which values are clamped: further, with larger steps beyond 1, for "
-			 "values "
-			 "with heavy tails, such as gradients"}},
+		 .help = "standard deviations at which values are clamped; more keeps larger values, in coarser steps "
+			 "beyond 1 deviation: for heavy tails, such as those of gradients"}},
 	.check = check,
 	.resize = resize,
 	.bound = bound,

@@ -110,11 +110,11 @@ template <typename Run> GPK_DEVICE void gpk_at8(const gpk_limited_run<Run> &r, i
 		v[i] = gpk_limited(v[i], r.limit);
 }
 
-/* The k-th that is tried, as common/codec/codec_store.c does: a quarter of what a float reaches, fp8's formats, nothing. */
-#define GPK_LIMITS 4
+/* The k-th that is tried, as common/codec/codec_store.c does. */
+#define GPK_LIMITS 5
 GPK_DEVICE float gpk_limit_of(int k)
 {
-	return k == 0 ? 0x1.fffffep125f : k == 1 ? 57344.0f : k == 2 ? 448.0f : 0.0f;
+	return k == 0 ? 0x1.fffffep125f : k == 1 ? 0x1.fffffep116f : k == 2 ? 57344.0f : k == 3 ? 448.0f : 0.0f;
 }
 
 /* --- packed codes ------------------------------------------------------------------------------------------------- */

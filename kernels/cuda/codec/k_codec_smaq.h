@@ -25,7 +25,7 @@ struct gpk_smaq_head {
 /* The same for every tensor of a codec. */
 struct gpk_smaq {
 	int width, extra_width, low_bits;     /* as struct gp_smaq_coder and gp_smaq */
-	float main_scale, outlier_scale, top; /* scales: numbers of levels, to 2^16 */
+	float main_scale, outlier_scale, top; /* scales: numbers of levels, 2^-10 to 2^16 */
 	float main_step, outlier_step;        /* 1 / scale */
 	float half;                           /* as struct gp_smaq has it */
 	float reach;                          /* |mean| + reach * std has to be finite */
