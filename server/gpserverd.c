@@ -268,8 +268,8 @@ static const struct gp_opt options[] = {
 	 .initial = "10s",
 	 .min = 0.001,
 	 .max = 86400,
-	 .help = "longest pass over a chunk, forward, backward or of a codec, and update through codecs, as estimated "
-		 "when a session opens"},
+	 .help = "refuse a session if one pass over a chunk (forward, backward, or by a codec), or one update through "
+		 "codecs, would take longer than this by the server's estimate"},
 	{.name = "state-dir",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(server.state_dir),
@@ -303,8 +303,8 @@ static const struct gp_opt options[] = {
 	 .initial = "16G",
 	 .min = 1,
 	 .max = 0x1p50,
-	 .help = "most bytes of all checkpoints together; a client's runs that have ended make room for its "
-		 "next, the oldest first"},
+	 .help = "most bytes of all checkpoints together; when they are used up, the client's oldest run that no "
+		 "session uses is removed first"},
 	{.name = "state-max-per-client",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(server.state_max_client_bytes),
@@ -328,7 +328,8 @@ static const struct gp_opt options[] = {
 	 .value = "SPEC",
 	 .initial = "all=info",
 	 .group = "Other",
-	 .help = "what is logged, by module and level, for example all=info,net=debug"},
+	 .help = "what is logged: AREA=LEVEL,...; areas: all, main, net, session, sched, codec, device, data, model; "
+		 "levels: error, warn, info, debug, trace"},
 	{.name = "log-format",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(log_format),

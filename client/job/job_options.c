@@ -56,7 +56,8 @@ static const struct gp_opt where_rows[] = {
 	 .choices = GP_PRECISION_CHOICES,
 	 .help = "what convolutions and matrix products are computed in: on the server, or in the whole model with "
 		 "--local; bf16 (sums stay fp32) needs AVX512_BF16, FEAT_BF16 of ARM64 or a GPU, tf32 a GPU; auto: "
-		 "each side tries its own before the first step and takes the fastest, which is printed, and kept by checkpoints"},
+		 "each side tries its own before the first step and takes the fastest, which is printed, and kept by "
+		 "checkpoints"},
 	{.name = "client-precision",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(client_precision),
@@ -313,7 +314,8 @@ static const struct gp_opt output_rows[] = {
 	 .offset = FIELD(log),
 	 .value = "SPEC",
 	 .initial = "all=warn",
-	 .help = "what is logged, by module and level, for example all=info,net=debug"},
+	 .help = "what is logged: AREA=LEVEL,...; areas: all, main, net, session, sched, codec, device, data, model; "
+		 "levels: error, warn, info, debug, trace"},
 	{.name = "config",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(config),
