@@ -25,7 +25,7 @@ results=${2:?$usage} cifar=${3:?$usage} glue=${4:?$usage} tokenizer=${5:?$usage}
 shift 6
 
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1}
-codecs=${CODECS:-fp16 bf16 fp8 s2fp8 smaq:main=6,outlier=8 smaq:main=6,outlier=8,round=nearest} # each for maps alone, and for everything
+codecs=${CODECS:-fp16 bf16 fp8 s2fp8 smaq:main=6,outlier=8 smaq:main=6,outlier=8,round=nearest,reach=16} # each for maps alone, and for everything
 width=${WIDTH:-0.25} epochs=${EPOCHS:-5} batch=${BATCH:-64} lr=${LR:-0.05}
 models=${MODELS:-resnet18 resnet34}
 text_model=${TEXT_MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024} text_epochs=${TEXT_EPOCHS:-6} text_batch=${TEXT_BATCH:-10}
