@@ -16,6 +16,7 @@
 #define GP_DATA_INTERNAL_H
 
 #include "client/data/data_image.h"
+#include "client/data/data_part.h"
 #include "client/data/dataset.h"
 #include "common/base/spec.h"
 
@@ -26,8 +27,9 @@
 struct gp_data_spec {
 	char dir[GP_DATA_DIR_ROOM]; /* "" = not given */
 	int64_t limit;              /* 0 = all samples */
-	int augment;                /* -1 = as the caller wants */
-	int flip;                   /* -1 = as the family wants */
+	struct gp_data_part part;
+	int augment; /* -1 = as the caller wants */
+	int flip;    /* -1 = as the family wants */
 	int mean_count, std_count;
 	float mean[3], std[3];
 };
@@ -54,6 +56,7 @@ struct gp_draw {
 struct gp_dataset_class {
 	struct gp_dataset_info info;
 	enum gp_spec_arg dir; /* of the folder: NAME:DIR */
+	bool takes_part;      /* `open` leaves the samples of spec->part alone; else they are left out behind it */
 	/* (optional) reads the keys that only this family has, into `self`, `side` or `classes`; before open. It may hand
 	 * over to another class, with `spec->keys`. NULL: there are none. */
 	enum gp_status (*configure)(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err);
@@ -92,7 +95,8 @@ struct gp_dataset {
 	const struct gp_dataset_class *class;
 	void *self; /* the family's own */
 	uint32_t samples;
-	uint32_t *kept; /* NULL: all; else, by sample, its number in the family's data (gp_dataset_leave_out) */
+	uint32_t *
+		kept; /* NULL: all; else, by sample, its number in the family's data (gp_data_part_take, gp_dataset_leave_out) */
 	int classes;
 	char (*class_names)[GP_CLASS_NAME]; /* `classes` of them */
 	/* Pictures: what the family delivers before the transform; height 0: every image has its own size. */

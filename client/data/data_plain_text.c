@@ -10,7 +10,7 @@
  *
  * Lines of nothing but blanks are left out. Where `val` names no file, every tenth
  * line is kept aside for validation. part=I/N takes every Nth of the lines for
- * training, from the Ith on.
+ * training, from the Ith on, before any become tokens.
  * Test: tests/unit/test_data_plain_text.c
  */
 #include "client/data/data_internal.h"
@@ -25,12 +25,11 @@
 #include "common/base/log.h"
 
 enum { TOKENS, LENGTH, TYPES, POSITIONS, TENSORS };
-enum { MAX_DEFAULT = 128, MAX_MOST = 65536, KEPT_ASIDE = 10, LINES_MOST = 1 << 26, PARTS_MOST = 1000000 };
+enum { MAX_DEFAULT = 128, MAX_MOST = 65536, KEPT_ASIDE = 10, LINES_MOST = 1 << 26 };
 
 struct plain {
 	char val[GP_TEXT_PATH];
-	int64_t max;         /* 0 until the data set is opened: not given */
-	int64_t part, parts; /* the part that is wanted, from 1 on, of so many */
+	int64_t max; /* 0 until the data set is opened: not given */
 	struct gp_tokenizer *tokenizer;
 	struct gp_text_making making;
 	struct gp_text_rows rows;
@@ -40,41 +39,16 @@ struct plain {
 
 /* --- options ---------------------------------------------------------------------------------------------------- */
 
-static bool parse_whole(struct gp_text text, int64_t *out)
-{
-	const struct gp_value_form form = {.type = GP_VALUE_INT, .min = 1, .max = PARTS_MOST};
-	char why[GP_VALUE_WHY];
-	union gp_value v;
-	const bool ok = gp_value_parse(&form, text, &v, why);
-	if (ok)
-		*out = v.whole;
-	return ok;
-}
-
-static enum gp_status read_part(struct gp_spec *spec, struct plain *t, struct gp_err *err)
-{
-	struct gp_text value, rest, first;
-	if (!gp_spec_given(spec, "part", &value))
-		return GP_OK;
-	rest = value;
-	if (!gp_text_cut(&rest, '/', &first) || !rest.at || !parse_whole(first, &t->part) ||
-	    !parse_whole(rest, &t->parts) || t->part > t->parts)
-		return gp_spec_refuse(spec, "part", value, "I/N, part I of N, as 1/3, 2/3 and 3/3 are", err);
-	return GP_OK;
-}
-
 static enum gp_status configure(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
 {
 	struct gp_text val;
 	int64_t bucket = 0;
 	GP_TRY(gp_alloc_array(&d->self, 1, sizeof(struct plain), err));
 	struct plain *t = d->self;
-	t->part = t->parts = 1;
 	GP_TRY(gp_spec_int(spec, "bucket", 0, GP_BUCKET_MOST, &bucket, err));
 	d->bucket = (int)bucket;
 	if (gp_spec_given(spec, "val", &val) && (val.len == 0 || !gp_text_copy(val, t->val, sizeof t->val)))
 		return gp_spec_refuse(spec, "val", val, "the name of a file", err);
-	GP_TRY(read_part(spec, t, err));
 	return gp_spec_int(spec, "max", GP_TOKENS_LEAST, MAX_MOST, &t->max, err);
 }
 
@@ -130,19 +104,21 @@ static enum gp_status read_lines(const char *path, struct gp_table *table, struc
 	return GP_OK;
 }
 
-/* Leaves the lines of that split and part. */
-static void choose_lines(struct gp_table *table, const struct plain *t, enum gp_split split, int64_t limit)
+/* Leaves the lines of that split, no more than the limit, and of these the part's. */
+static void choose_lines(struct gp_table *table, const struct plain *t, const struct gp_data_spec *spec,
+			 enum gp_split split)
 {
-	uint32_t kept = 0, training = 0;
-	for (uint32_t i = 0; i < table->rows; i++) {
+	uint32_t kept = 0, found = 0;
+	for (uint32_t i = 0; i < table->rows && (!spec->limit || found < spec->limit); i++) {
 		const bool aside = !t->val[0] && i % KEPT_ASIDE == KEPT_ASIDE - 1;
 		if (!t->val[0] && aside != (split == GP_SPLIT_VAL))
 			continue;
-		if (split == GP_SPLIT_TRAIN && training++ % (uint32_t)t->parts != (uint32_t)t->part - 1)
+		const uint32_t number = found++;
+		if (split == GP_SPLIT_TRAIN && number % (uint32_t)spec->part.parts != (uint32_t)spec->part.part - 1)
 			continue;
 		table->row[kept++] = table->row[i];
 	}
-	table->rows = limit && limit < kept ? (uint32_t)limit : kept;
+	table->rows = kept;
 }
 
 /* --- opening ---------------------------------------------------------------------------------------------------- */
@@ -172,7 +148,7 @@ static enum gp_status open_lines(struct gp_dataset *d, const struct gp_data_spec
 	struct gp_table table = {0};
 	enum gp_status status = read_lines(path, &table, err);
 	if (status == GP_OK) {
-		choose_lines(&table, t, split, spec->limit);
+		choose_lines(&table, t, spec, split);
 		status = make_rows(d, path, &table, err);
 	}
 	gp_table_deinit(&table);
@@ -209,6 +185,7 @@ static enum gp_status open_text(struct gp_dataset *d, const struct gp_data_spec 
 		GP_FAIL(err, GP_INVALID, "dataset text has texts, no pictures to bring to a size; leave --input out");
 	if (!options->tokenizer)
 		GP_FAIL(err, GP_USAGE, "dataset text needs --tokenizer DIR: texts become tokens by it");
+	GP_TRY(gp_data_part_check(d, &spec->part, err));
 	settle_max(t, options->tokens);
 	t->fixed = split == GP_SPLIT_VAL;
 	GP_TRY(gp_tokenizer_open(options->tokenizer, &t->tokenizer, err));
@@ -270,6 +247,7 @@ const struct gp_dataset_class gp_data_plain_text = {
 		 .summary = "plain text, a sentence on each line, for gpclient pretrain",
 		 .options = "val=FILE,part=I/N,max=128,bucket=0,limit=N"},
 	.dir = GP_SPEC_ARG_NEEDED,
+	.takes_part = true,
 	.configure = configure,
 	.open = open_text,
 	.close = close_text,

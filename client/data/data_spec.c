@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dataset texts, read by common/base/spec.h: what every family takes (folder,
- * limit) and what those of pictures take (augment, flip, mean, std, and the
+ * limit, part) and what those of pictures take (augment, flip, mean, std, and the
  * forms of a size and a shape). What one family alone takes it reads itself, in
  * its `configure`. Test: tests/unit/test_data_spec.c
  */
@@ -99,6 +99,7 @@ enum gp_status gp_data_spec_read(struct gp_dataset *d, struct gp_spec *s, struct
 	GP_TRY(gp_spec_pairs(s, where, d->class->dir, d->class->info.options, err));
 	GP_TRY(read_folder(d->class, s->arg, spec.dir, err));
 	GP_TRY(gp_spec_int(s, "limit", 1, UINT32_MAX, &spec.limit, err));
+	GP_TRY(gp_data_part_read(s, &spec.part, err));
 	if (d->class->configure)
 		GP_TRY(d->class->configure(d, s, err));
 	if (d->class->read) {

@@ -159,7 +159,8 @@ static enum gp_status read_synthetic(const struct gp_dataset *d, uint32_t index,
 const struct gp_dataset_class gp_data_synthetic = {
 	.info = {.name = "synthetic",
 		 .summary = "striped patterns with noise, made on the fly; the shape defaults to the model's input",
-		 .options = "shape=3x32x32,classes=10,samples=10000,noise=0.5,seed=0,limit=N,augment=0|1,flip=0|1, or "
+		 .options = "shape=3x32x32,classes=10,samples=10000,noise=0.5,seed=0,limit=N,part=I/"
+			    "N,dirichlet=A,augment=0|1,flip=0|1, or "
 			    "tokens=128,..."},
 	.configure = configure_synthetic,
 	.open = open_synthetic,

@@ -129,7 +129,8 @@ static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, str
 const struct gp_dataset_class gp_data_synthetic_tokens = {
 	.info = {.name = "synthetic",
 		 .summary = "tokens whose frequencies tell the class, with mask and length, made on the fly",
-		 .options = "tokens=128,vocab=1000,classes=2,samples=10000,noise=0.5,seed=0,limit=N"},
+		 .options =
+			 "tokens=128,vocab=1000,classes=2,samples=10000,noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A"},
 	.configure = configure_texts,
 	.open = open_texts,
 	.close = close_texts,

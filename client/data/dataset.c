@@ -47,6 +47,9 @@ static enum gp_status open_class(struct gp_dataset *d, struct gp_spec *s, enum g
 	struct gp_data_spec spec;
 	GP_TRY(gp_data_spec_read(d, s, &spec, err));
 	GP_TRY(d->class->open(d, &spec, split, options, err));
+	GP_TRY(gp_data_part_check(d, &spec.part, err));
+	if (split == GP_SPLIT_TRAIN && !d->class->takes_part)
+		GP_TRY(gp_data_part_take(d, &spec.part, err));
 	return d->class->read ? gp_transform_init(d, &spec, split, options, err) : GP_OK;
 }
 

@@ -74,9 +74,9 @@ static inline size_t gp_tensor_bytes(const struct gp_tensor_info *t)
  * gp_dataset_from_files; shape: that of the training data, where all have one); gp_dataset_info lists the options. Texts:
  * "glue-cola:DIR", "glue-rte:DIR", "glue-sst2:DIR", "glue-stsb:DIR" and
  * "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN[,regression][,val=FILE]"; with masked words to guess:
- * "text:FILE[,val=FILE][,part=I/N]". All
- * take limit=N (the first N samples; of a folder: classes in turn), those of pictures also augment=0|1, flip=0|1, mean=
- * and std= (one number or a/b/c on the scale 0..1). The form of the text: common/base/spec.h.
+ * "text:FILE[,val=FILE]". All take limit=N (the first N samples; of a folder: classes in turn) and
+ * part=I/N[,dirichlet=A][,part-seed=S] (data_part.h), those of pictures also augment=0|1, flip=0|1, mean= and std= (one number or
+ * a/b/c on the scale 0..1). The form of the text: common/base/spec.h.
  *
  * Training on pictures is augmented, if the caller or the text wants it: random crop with padding (2 pixels for 28x28,
  * 4 for 32x32) and flip; pictures of a folder: a box of 8 to 100 % of the area, resized. A grey dataset fills a

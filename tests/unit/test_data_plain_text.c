@@ -170,6 +170,8 @@ static void files_and_parts_that_cannot_be_are_refused(void **state)
 		       "dataset text: part: '3/2' is not I/N, part I of N, as 1/3, 2/3 and 3/3 are");
 	expect_refused("/one.txt,part=2", GP_USAGE,
 		       "dataset text: part: '2' is not I/N, part I of N, as 1/3, 2/3 and 3/3 are");
+	expect_refused("/one.txt,part=1/2,dirichlet=1", GP_USAGE,
+		       "dataset text: its samples have no classes, which dirichlet= divides; leave it out");
 	assert_int_equal(gp_dataset_open(data_spec("text", "/one.txt"), GP_SPLIT_TRAIN, &none, &d, &err), GP_USAGE);
 	assert_message(&err, "dataset text needs --tokenizer DIR: texts become tokens by it");
 	d = open_data(data_spec("text", "/bytes.txt,max=20"), GP_SPLIT_TRAIN, &one_thread);
