@@ -106,7 +106,8 @@ struct gp_dataset {
 	bool pad_when_near; /* GP_FIT_PLACE instead of a resize when the wanted size is only a little larger */
 	bool flip;          /* mirrored images keep their meaning */
 	float mean[3], std[3];
-	uint64_t tokenizer; /* gp_dataset_tokenizer */
+	int64_t row, row_values; /* gp_dataset_options, for `configure` */
+	uint64_t tokenizer;      /* gp_dataset_tokenizer */
 	int bucket;  /* > 1: batches among which samples are ordered by length (data_bucket.h); 0: they are not */
 	bool values; /* gp_dataset_has_values: d->class->value, and one class */
 	int labels;  /* gp_dataset_labels, of d->class->draw; 0: one, of d->class->label or value */

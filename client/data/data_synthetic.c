@@ -31,7 +31,7 @@ static enum gp_status configure_synthetic(struct gp_dataset *d, struct gp_spec *
 	int64_t seed = 0;
 	double noise = 0.5;
 	struct gp_text text;
-	if (gp_spec_given(spec, "tokens", &text)) {
+	if (gp_spec_given(spec, "tokens", &text) || (d->row > 0 && !gp_spec_given(spec, "shape", &text))) {
 		d->class = &gp_data_synthetic_tokens;
 		spec->keys = d->class->info.options;
 		return d->class->configure(d, spec, err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Synthetic texts: "synthetic:tokens=S,vocab=V,classes=K". A sample has a length
+ * Synthetic texts: "synthetic:tokens=S,vocab=V,classes=K", or "synthetic" with S and
+ * V of a model that reads texts. A sample has a length
  * between a quarter of S and S; tokens 1..V-1 stand in its first places, 0 fills
  * the rest, and mask and length tell them apart; the second half of them has type
  * 1, as the second text of a pair. The class decides the tokens: each is
@@ -16,6 +17,7 @@
 #include "common/base/rng.h"
 
 enum { TOKENS, MASK, LENGTH, TYPES, TENSORS };
+enum { LENGTH_MOST = 65536, VOCAB_LEAST = 3, VOCAB_MOST = 1 << 24 };
 
 struct texts {
 	uint64_t seed, stream;
@@ -26,14 +28,21 @@ struct texts {
 
 static enum gp_status configure_texts(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
 {
+	struct gp_text text;
 	int64_t length = 128, vocab = 1000, seed = 0;
 	double noise = 0.5;
+	if (!gp_spec_given(spec, "tokens", &text)) {
+		length = d->row < LENGTH_MOST ? d->row : LENGTH_MOST;
+		vocab = d->row_values < VOCAB_LEAST  ? VOCAB_LEAST
+			: d->row_values < VOCAB_MOST ? d->row_values
+						     : VOCAB_MOST;
+	}
 	GP_TRY(gp_alloc_array(&d->self, 1, sizeof(struct texts), err));
 	struct texts *t = d->self;
 	t->samples = 10000;
 	d->classes = 2;
-	GP_TRY(gp_spec_int(spec, "tokens", 1, 65536, &length, err));
-	GP_TRY(gp_spec_int(spec, "vocab", 3, 1 << 24, &vocab, err));
+	GP_TRY(gp_spec_int(spec, "tokens", 1, LENGTH_MOST, &length, err));
+	GP_TRY(gp_spec_int(spec, "vocab", VOCAB_LEAST, VOCAB_MOST, &vocab, err));
 	GP_TRY(gp_data_read_classes(spec, &d->classes, err));
 	GP_TRY(gp_spec_int(spec, "samples", 1, 100000000, &t->samples, err));
 	GP_TRY(gp_spec_real(spec, "noise", 0, 1, &noise, err));

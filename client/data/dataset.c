@@ -64,6 +64,8 @@ enum gp_status gp_dataset_open(const char *text, enum gp_split split, const stru
 	if (!d)
 		GP_FAIL(err, GP_NOMEM, "out of memory while opening dataset %s", class->info.name);
 	d->class = class;
+	d->row = options->row;
+	d->row_values = options->row_values;
 	const enum gp_status status = open_class(d, &spec, split, options, err);
 	if (status != GP_OK) {
 		gp_dataset_free(d);

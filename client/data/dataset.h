@@ -38,8 +38,11 @@ struct gp_dataset_options { /* what the caller knows before opening */
 	struct gp_shape
 		shape; /* wanted picture (H,W,C), ndim 0 = the dataset's own; pictures are resized / padded to it */
 	bool augment;  /* training-time random crop + flip of pictures */
-	const char *tokenizer;   /* the folder of the tokenizer of texts; NULL: none */
-	int64_t tokens;          /* a text's where the data set's text says no max=: what the model takes; 0: 128 */
+	const char *tokenizer; /* the folder of the tokenizer of texts; NULL: none */
+	int64_t tokens;        /* a text's where the data set's text says no max=: what the model takes; 0: 128 */
+	/* What the model reads where it reads rows of tokens: how many, and below which number; 0: something else. "synthetic"
+	 * is texts of this form then, unless its text asks for a form. */
+	int64_t row, row_values;
 	const char *token_cache; /* (optional) the folder where tokens of texts are kept: text_cache.h */
 	int64_t threads;         /* that tokenize, at most; 0: one for each processor */
 	/* (optional) Told, on the caller's thread, how many texts of how many have become tokens. */
@@ -69,7 +72,8 @@ static inline size_t gp_tensor_bytes(const struct gp_tensor_info *t)
 
 /*
  * "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR[,size=96]", "cifar100:DIR[,size=96]", "folder:DIR[,size=128]",
- * "synthetic:shape=3x32x32,classes=10,...", "synthetic:tokens=128,vocab=1000,classes=2,...",
+ * "synthetic:shape=3x32x32,classes=10,...", "synthetic:tokens=128,vocab=1000,classes=2,...", "synthetic" (the
+ * form that `options` want),
  * "pictures:size=224,classes=1000", "pictures:shape=1x28x28,..." (no images, only how to prepare some for
  * gp_dataset_from_files; shape: that of the training data, where all have one); gp_dataset_info lists the options. Texts:
  * "glue-cola:DIR", "glue-rte:DIR", "glue-sst2:DIR", "glue-stsb:DIR" and

@@ -23,6 +23,7 @@
 #include "common/base/log.h"
 #include "common/base/threads.h"
 #include "client/models/models.h"
+#include "common/graph/ops/op_embedding.h"
 #include "common/graph/graph_part.h"
 #include "common/wire/control.h"
 
@@ -214,6 +215,29 @@ static enum gp_status wanted_shape(const struct gp_job *j, struct gp_shape *shap
 	return GP_OK;
 }
 
+static bool finds_embedding(const struct gp_graph *g, int64_t *vocab)
+{
+	for (int i = g->inputs; i < g->nodes; i++)
+		if (g->node[i].op == GP_OP_EMBEDDING && g->node[i].in[0] == 0) {
+			*vocab = gp_embedding_attr(&g->node[i]).vocab;
+			return true;
+		}
+	return false;
+}
+
+/* The rows of tokens that synthetic data has for a model that reads such. */
+static enum gp_status wanted_row(const struct gp_job *j, struct gp_dataset_options *o, struct gp_err *err)
+{
+	struct gp_graph *g;
+	if (j->set->input || preparation(j) || !gp_dataset_takes_any_shape(j->set->data))
+		return GP_OK;
+	GP_TRY(gp_model_build(j->set->model, NULL, &g, err));
+	if (gp_graph_input_shape(g)->ndim == 1 && finds_embedding(g, &o->row_values))
+		o->row = gp_graph_input_shape(g)->dim[0];
+	gp_graph_free(g);
+	return GP_OK;
+}
+
 /* How many tokens a text has where --data says no max=: as many as the model's text alone makes it take. */
 static enum gp_status wanted_tokens(const struct gp_job *j, int64_t *tokens, struct gp_err *err)
 {
@@ -261,6 +285,7 @@ enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, boo
 	o.progress_arg = &progress;
 	GP_TRY(wanted_shape(j, &o.shape, err));
 	GP_TRY(wanted_tokens(j, &o.tokens, err));
+	GP_TRY(wanted_row(j, &o, err));
 	gp_progress_init(&progress, j->set->progress ? stderr : NULL, PLAIN_PROGRESS_S);
 	progress.shown = true; /* the first line comes after a while: what takes no time is not told */
 	progress.shown_ns = gp_now_ns();

@@ -242,9 +242,28 @@ static void batches_hold_every_tensor_and_zeros_behind_the_last_sample(void **st
 	gp_dataset_free(d);
 }
 
+static void a_model_that_reads_rows_gets_them_unless_the_text_says_more(void **state)
+{
+	(void)state;
+	const struct gp_dataset_options row = {.row = 16, .row_values = 50};
+	static const char *const texts[] = {"synthetic", "synthetic:classes=4", "synthetic:tokens=8",
+					    "synthetic:shape=1x8x8"};
+	static const int64_t length[] = {16, 16, 8, 8}, values[] = {50, 50, 1000, 0};
+	for (int i = 0; i < 4; i++) {
+		struct gp_err err = {0};
+		struct gp_dataset *d;
+		assert_int_equal(gp_dataset_open(texts[i], GP_SPLIT_TRAIN, &row, &d, &err), GP_OK);
+		assert_int_equal(gp_dataset_shape(d)->dim[0], length[i]);
+		assert_int_equal(gp_dataset_tensor_info(d)[0].values, values[i]);
+		assert_string_equal(gp_dataset_tensor_info(d)[0].name, i == 3 ? "image" : "tokens");
+		gp_dataset_free(d);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_model_that_reads_rows_gets_them_unless_the_text_says_more),
 		cmocka_unit_test(a_sample_is_tokens_with_mask_length_and_types),
 		cmocka_unit_test(the_mask_tells_tokens_from_what_fills_up),
 		cmocka_unit_test(samples_are_the_same_each_time_and_differ),
