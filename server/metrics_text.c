@@ -38,9 +38,8 @@ static void put_checkpoints(const struct gp_metric_row *o, const struct gp_tally
 	X(kernel_bytes_total, gp_row_kernel_bytes(o, &s->tcp, false),                                                  \
 	  "The same bytes, as this end's kernel has counted them: received, and acknowledged by the other end")        \
 	X(frame_bytes_total, put_link(o, s, gp_row_frame_bytes),                                                       \
-	  "Bytes of tensors by kind, as tensors, behind their codec (payload), and on the wire; timed: received "      \
-	  "behind "                                                                                                    \
-	  "a frame's first read, in the stage_seconds_total of stage wire")                                            \
+	  "Bytes of tensors by kind, as tensors, behind their codec (payload), and on the wire; timed: bytes that "    \
+	  "came in the stage_seconds_total of stage wire")                                                             \
 	X(frames_total, put_link(o, s, gp_row_frames), "Tensors by kind")                                              \
 	X(other_bytes_total, put_link(o, s, gp_row_other_bytes), "Bytes on the wire that are not tensors")             \
 	X(stage_seconds_total, put_link(o, s, gp_row_stages),                                                          \

@@ -334,7 +334,7 @@ static enum gp_status check_idx(const struct gp_data_spec *spec, enum gp_split s
 const struct gp_dataset_class gp_data_idx = {
 	.info = {.name = "idx",
 		 .summary = "IDX files as of MNIST (train-images-idx3-ubyte[.gz] and so on)",
-		 .options = "DIR,limit=N,part=I/N,dirichlet=A,augment=0|1,flip=0|1,mean=0.286,std=0.353"},
+		 .options = "DIR,limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1,mean=0.286,std=0.353"},
 	.dir = GP_SPEC_ARG_NEEDED,
 	.open = open_idx,
 	.close = gp_memory_images_close,
@@ -346,7 +346,7 @@ const struct gp_dataset_class gp_data_idx = {
 const struct gp_dataset_class gp_data_fashion_mnist = {
 	.info = {.name = "fashion-mnist",
 		 .summary = "Fashion-MNIST, 28x28 grey, 10 classes; the folder of package dataset-fashion-mnist or DIR",
-		 .options = "[DIR],limit=N,part=I/N,dirichlet=A,augment=0|1,flip=0|1,mean=0.286,std=0.353"},
+		 .options = "[DIR],limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1,mean=0.286,std=0.353"},
 	.dir = GP_SPEC_ARG_OPTIONAL,
 	.open = open_fashion_mnist,
 	.close = gp_memory_images_close,

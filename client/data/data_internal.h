@@ -95,8 +95,8 @@ struct gp_dataset {
 	const struct gp_dataset_class *class;
 	void *self; /* the family's own */
 	uint32_t samples;
-	uint32_t *
-		kept; /* NULL: all; else, by sample, its number in the family's data (gp_data_part_take, gp_dataset_leave_out) */
+	/* By sample, its number in the family's data (gp_data_part_take, gp_dataset_leave_out); NULL: the same. */
+	uint32_t *kept;
 	int classes;
 	char (*class_names)[GP_CLASS_NAME]; /* `classes` of them */
 	/* Pictures: what the family delivers before the transform; height 0: every image has its own size. */

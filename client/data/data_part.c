@@ -64,13 +64,21 @@ struct urn {
 	uint32_t count;
 };
 
+/* The upper half of bits * all, for `all` below 2^53: no term overflows. */
+static uint64_t scaled(uint64_t bits, uint64_t all)
+{
+	const uint64_t b1 = bits >> 32, b0 = (uint32_t)bits, a1 = all >> 32, a0 = (uint32_t)all;
+	const uint64_t low = (b0 * a0 >> 32) + (uint32_t)(b1 * a0) + (uint32_t)(b0 * a1);
+	return b1 * a1 + (b1 * a0 >> 32) + (b0 * a1 >> 32) + (low >> 32);
+}
+
 static uint32_t draw_owner(const struct gp_data_part *p, const struct urn *urn, uint32_t sample)
 {
 	const uint64_t each = (uint64_t)(p->dirichlet * (double)UNIT + 0.5), first = each * (uint64_t)p->parts;
 	uint32_t w[4];
 	gp_rng_block((uint64_t)p->seed, gp_rng_stream(GP_RNG_PARTS, URN), sample, w);
 	const uint64_t bits = (uint64_t)w[1] << 32 | w[0], all = first + UNIT * urn->count;
-	const uint64_t at = (uint64_t)((unsigned __int128)bits * all >> 64);
+	const uint64_t at = scaled(bits, all);
 	return at < first ? (uint32_t)(at / each) : urn->owner[(at - first) / UNIT];
 }
 

@@ -6,12 +6,13 @@
  * so that clients need not talk to each other. Validation sets are not divided.
  *
  * Without dirichlet=A the samples are dealt out in a random order: parts have the
- * same size, within one sample, and about the same classes. With it each class is
- * divided by itself, its samples falling to parts with probabilities drawn from a
- * symmetric Dirichlet distribution of parameter A, as in Hsu, Qi and Brown,
- * "Measuring the effects of non-identical data distribution for federated visual
- * classification" (2019): with a small A few parts have most of a class, with a
- * large one all have as much of it. The samples of a class are drawn one after
+ * same size, within one sample, and about the same classes. (A plain text gives
+ * every Nth line instead, before any become tokens: data_plain_text.c.) With it
+ * each class is divided by itself, its samples falling to parts with probabilities
+ * drawn from a symmetric Dirichlet distribution of parameter A, as in Yurochkin et
+ * al., "Bayesian nonparametric federated learning of neural networks" (ICML 2019):
+ * with a small A few parts have most of a class, with a large one all have as much
+ * of it, and parts have different sizes. The samples of a class are drawn one after
  * another from Polya's urn, which gives the same distribution (Blackwell and
  * MacQueen, 1973) by whole numbers alone: sample t falls to a part that has c of the t before it
  * with probability (A + c) / (N A + t).

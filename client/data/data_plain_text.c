@@ -186,6 +186,9 @@ static enum gp_status open_text(struct gp_dataset *d, const struct gp_data_spec 
 	if (!options->tokenizer)
 		GP_FAIL(err, GP_USAGE, "dataset text needs --tokenizer DIR: texts become tokens by it");
 	GP_TRY(gp_data_part_check(d, &spec->part, err));
+	if (spec->part.seed)
+		GP_FAIL(err, GP_USAGE,
+			"dataset text: part-seed: a part is every Nth line, and nothing is drawn; leave it out");
 	settle_max(t, options->tokens);
 	t->fixed = split == GP_SPLIT_VAL;
 	GP_TRY(gp_tokenizer_open(options->tokenizer, &t->tokenizer, err));

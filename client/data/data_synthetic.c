@@ -31,7 +31,8 @@ static enum gp_status configure_synthetic(struct gp_dataset *d, struct gp_spec *
 	int64_t seed = 0;
 	double noise = 0.5;
 	struct gp_text text;
-	if (gp_spec_given(spec, "tokens", &text) || (d->row > 0 && !gp_spec_given(spec, "shape", &text))) {
+	if (gp_spec_given(spec, "tokens", &text) || gp_spec_given(spec, "vocab", &text) ||
+	    (d->row > 0 && !gp_spec_given(spec, "shape", &text))) {
 		d->class = &gp_data_synthetic_tokens;
 		spec->keys = d->class->info.options;
 		return d->class->configure(d, spec, err);
@@ -159,9 +160,8 @@ static enum gp_status read_synthetic(const struct gp_dataset *d, uint32_t index,
 const struct gp_dataset_class gp_data_synthetic = {
 	.info = {.name = "synthetic",
 		 .summary = "striped patterns with noise, made on the fly; the shape defaults to the model's input",
-		 .options = "shape=3x32x32,classes=10,samples=10000,noise=0.5,seed=0,limit=N,part=I/"
-			    "N,dirichlet=A,augment=0|1,flip=0|1, or "
-			    "tokens=128,..."},
+		 .options = "shape=3x32x32,classes=10,samples=10000,noise=0.5,seed=0,limit=N,"
+			    "part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1, or tokens=128,..."},
 	.configure = configure_synthetic,
 	.open = open_synthetic,
 	.close = close_synthetic,

@@ -31,7 +31,7 @@ static enum gp_status configure_texts(struct gp_dataset *d, struct gp_spec *spec
 	struct gp_text text;
 	int64_t length = 128, vocab = 1000, seed = 0;
 	double noise = 0.5;
-	if (!gp_spec_given(spec, "tokens", &text)) {
+	if (d->row > 0 && !gp_spec_given(spec, "tokens", &text)) {
 		length = d->row < LENGTH_MOST ? d->row : LENGTH_MOST;
 		vocab = d->row_values < VOCAB_LEAST  ? VOCAB_LEAST
 			: d->row_values < VOCAB_MOST ? d->row_values
@@ -138,8 +138,8 @@ static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, str
 const struct gp_dataset_class gp_data_synthetic_tokens = {
 	.info = {.name = "synthetic",
 		 .summary = "tokens whose frequencies tell the class, with mask and length, made on the fly",
-		 .options =
-			 "tokens=128,vocab=1000,classes=2,samples=10000,noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A"},
+		 .options = "tokens=128,vocab=1000,classes=2,samples=10000,noise=0.5,seed=0,limit=N,part=I/"
+			    "N,dirichlet=A,part-seed=0"},
 	.configure = configure_texts,
 	.open = open_texts,
 	.close = close_texts,

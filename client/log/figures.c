@@ -70,7 +70,8 @@ static void print_rate(const struct gp_engine_figures *f, const struct gp_accoun
 	if (isfinite(bandwidth))
 		fprintf(to, " (%.2f MB/s while tensors came in)", bandwidth * 1e-6);
 	gp_account_kernel_diff(&f->account, &f->tcp, &up, &down);
-	fprintf(to, "; round trip %.1f ms; the kernel counted %+.3f %% of bytes more up, %+.3f %% more down\n",
+	fprintf(to,
+		"; round trip %.1f ms; the kernel's counts of bytes differ from ours by %+.3f %% up, %+.3f %% down\n",
 		f->rtt_us * 1e-3, 100 * up, 100 * down);
 }
 

@@ -115,9 +115,8 @@ static void put_server_memory(const struct gp_metric_row *row, const struct gp_r
 	X(kernel_bytes_total, COUNTER, gp_row_kernel_bytes(row, &f->link.tcp, true),                                   \
 	  "The same bytes, as this end's kernel has counted them: received, and acknowledged by the other end")        \
 	X(frame_bytes_total, COUNTER, put_link(row, f, gp_row_frame_bytes),                                            \
-	  "Bytes of tensors by kind, as tensors, behind their codec (payload), and on the wire; timed: received "      \
-	  "behind "                                                                                                    \
-	  "a frame's first read, in the stage_seconds_total of stage wire")                                            \
+	  "Bytes of tensors by kind, as tensors, behind their codec (payload), and on the wire; timed: bytes that "    \
+	  "came in the stage_seconds_total of stage wire")                                                             \
 	X(frames_total, COUNTER, put_link(row, f, gp_row_frames), "Tensors by kind")                                   \
 	X(other_bytes_total, COUNTER, put_link(row, f, gp_row_other_bytes), "Bytes on the wire that are not tensors")  \
 	X(stage_seconds_total, COUNTER, put_link(row, f, gp_row_stages),                                               \

@@ -27,7 +27,7 @@ enum gp_rng_use {
 	GP_RNG_BUCKETS = 9, /* of batches by length; stays on this side, too */
 	GP_RNG_MASK = 10,   /* which tokens of a text are to be guessed; likewise */
 	GP_RNG_SIGNS = 11,  /* of the codec `hadamard` */
-	GP_RNG_PARTS = 12,  /* which samples a client's part of a training set has */
+	GP_RNG_PARTS = 12,  /* which samples a client's part of a training set has; stays on this side */
 };
 
 /* Four 32-bit words for counter (index, stream) under key `seed`. */

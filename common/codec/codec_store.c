@@ -159,8 +159,8 @@ static void limit(const float *x, uint64_t n, float most, float *out)
 		out[i] = isnan(x[i]) ? 0.0f : x[i] > most ? most : x[i] < -most ? -most : x[i];
 }
 
-/* One of these is what each codec reaches: a quarter of what a float does, the same with the largest `reach` of smaq, fp8's two
- * formats, and nothing. */
+/* Each codec represents everything up to one of these at least, and the first that does is taken: a quarter of what a float
+ * reaches, less for the largest `reach` of smaq, fp8's two formats, and nothing. */
 static size_t encode_limited(struct gp_store_coder *c, const struct gp_codec_pass *pass, const float *x, uint64_t n,
 			     uint8_t *out)
 {

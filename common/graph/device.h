@@ -93,7 +93,8 @@ struct gp_plan_spec {
 	bool recompute; /* when train: a block keeps what it reads, and is computed once more before its backward. The bits
 			 * are the same. GP_UNSUPPORTED where the device cannot */
 	/* (optional) When train: outlives the plan, has passed gp_store_check. Maps, which is what forward keeps for backward,
-	 * lie encoded by it, and backward reads what decoding gives. GP_UNSUPPORTED where the device cannot, and with
+	 * lie encoded by it, and backward reads what decoding gives (but for where a ReLU that stands alone, or behind a sum,
+	 * let gradients pass: that is exact). GP_UNSUPPORTED where the device cannot, and with
 	 * recompute. */
 	const struct gp_codec_spec *maps;
 	uint64_t map_inputs; /* bit i: input i is an activation, so a map like any other; the rest is data */

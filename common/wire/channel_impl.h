@@ -85,7 +85,8 @@ struct receiver {
 	uint64_t *counter;   /* of the account: where the last bytes were counted */
 	uint64_t conn_bytes; /* bytes_read of the connection that are accounted for */
 	uint64_t now_ns;     /* when the bytes came that are being taken (conn.h: read_ns) */
-	bool timed; /* then a frame was under way, so that they and the time since the last ones count as receiving */
+	/* Whether a frame was under way when they came: then they, and the time since the last ones, count as receiving. */
+	bool timed;
 	uint64_t last_ns; /* when some were taken last, or the silence began that counts */
 };
 

@@ -402,6 +402,7 @@ void gp_channel_go_on(struct gp_channel *ch)
 	r->kept = NULL;
 	r->kept_bytes = r->kept_cap = 0;
 	r->now_ns = r->last_ns = gp_now_ns();
+	r->timed = false;
 	gp_channel_pause(ch, false);
 	deliver(ch, in);
 	gp_free(kept);

@@ -100,17 +100,18 @@ static void shares_vary_as_the_distribution_says(void **state)
 static void draws_are_pinned(void **state)
 {
 	(void)state;
-	static const int dealt[16] = {3, 1, 1, 2, 2, 3, 3, 2, 3, 2, 3, 1, 1, 2, 1, 1}, drawn[16] = {2, 2, 2, 2, 3, 3, 1, 2, 3, 2, 3, 2, 2, 2, 2, 2};
-	int owner[16];
-	owners("synthetic:shape=1x8x8,samples=16,classes=2", 3, "", 16, owner);
-	for (int i = 0; i < 16; i++)
-		print_message("%d, ", owner[i]);
-	print_message("\n");
-	assert_memory_equal(owner, dealt, sizeof owner);
-	owners("synthetic:shape=1x8x8,samples=16,classes=2", 3, ",dirichlet=1", 16, owner);
-	for (int i = 0; i < 16; i++)
-		print_message("%d, ", owner[i]);
-	assert_memory_equal(owner, drawn, sizeof owner);
+	static const struct {
+		const char *way;
+		int owner[16];
+	} known[] = {{"", {3, 1, 1, 2, 2, 3, 3, 2, 3, 2, 3, 1, 1, 2, 1, 1}},
+		     {",dirichlet=1", {2, 2, 2, 2, 3, 3, 1, 2, 3, 2, 3, 2, 2, 2, 2, 2}},
+		     {",part-seed=7", {3, 2, 1, 1, 2, 1, 3, 1, 3, 1, 2, 3, 2, 1, 3, 2}},
+		     {",dirichlet=2,part-seed=7", {1, 1, 2, 3, 2, 2, 2, 2, 1, 2, 1, 2, 1, 2, 2, 2}}};
+	for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
+		int owner[16];
+		owners("synthetic:shape=1x8x8,samples=16,classes=2", 3, known[k].way, 16, owner);
+		assert_memory_equal(owner, known[k].owner, sizeof owner);
+	}
 }
 
 static void validation_is_not_divided_and_a_limit_comes_first(void **state)

@@ -111,7 +111,12 @@ static void parts_are_all_lines_for_training_and_overlap_nowhere(void **state)
 		assert_int_equal(gp_dataset_samples(d), 4);
 		gp_dataset_free(d);
 	}
-	struct gp_dataset *d = open_data(data_spec("text", "/lines.txt,max=20"), GP_SPLIT_TRAIN, &one_thread);
+	/* A limit is of the whole: 10 lines, of which the first part has four. */
+	struct gp_dataset *d =
+		open_data(data_spec("text", "/lines.txt,max=20,limit=10,part=1/3"), GP_SPLIT_TRAIN, &one_thread);
+	assert_int_equal(gp_dataset_samples(d), 4);
+	gp_dataset_free(d);
+	d = open_data(data_spec("text", "/lines.txt,max=20"), GP_SPLIT_TRAIN, &one_thread);
 	for (uint32_t i = 0; i < 36; i++)
 		lengths[load(d, 1, 0, i).length - 2]--;
 	for (int i = 0; i < 17; i++)
@@ -170,6 +175,8 @@ static void files_and_parts_that_cannot_be_are_refused(void **state)
 		       "dataset text: part: '3/2' is not I/N, part I of N, as 1/3, 2/3 and 3/3 are");
 	expect_refused("/one.txt,part=2", GP_USAGE,
 		       "dataset text: part: '2' is not I/N, part I of N, as 1/3, 2/3 and 3/3 are");
+	expect_refused("/one.txt,part=1/2,part-seed=1", GP_USAGE,
+		       "dataset text: part-seed: a part is every Nth line, and nothing is drawn; leave it out");
 	expect_refused("/one.txt,part=1/2,dirichlet=1", GP_USAGE,
 		       "dataset text: its samples have no classes, which dirichlet= divides; leave it out");
 	assert_int_equal(gp_dataset_open(data_spec("text", "/one.txt"), GP_SPLIT_TRAIN, &none, &d, &err), GP_USAGE);

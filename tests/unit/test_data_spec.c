@@ -93,10 +93,11 @@ static void unknown_names_get_a_suggestion(void **state)
 			 "pictures, glue-cola, glue-rte, glue-sst2, glue-stsb, tsv, text");
 	assert_usage("folder:x,szie=3",
 		     "dataset folder: no key 'szie'; did you mean 'size'? (keys: DIR,size=224,limit=N,"
-		     "part=I/N,dirichlet=A,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B)");
-	assert_usage("idx:x,size=32",
-		     "dataset idx: no key 'size' (keys: DIR,limit=N,part=I/N,dirichlet=A,augment=0|1,flip=0|1,"
-		     "mean=0.286,std=0.353)");
+		     "part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B)");
+	assert_usage(
+		"idx:x,size=32",
+		"dataset idx: no key 'size' (keys: DIR,limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1,"
+		"mean=0.286,std=0.353)");
 }
 
 static void malformed_texts_say_what_is_wanted(void **state)
@@ -104,9 +105,10 @@ static void malformed_texts_say_what_is_wanted(void **state)
 	(void)state;
 	assert_usage("cifar10", "dataset cifar10 needs a folder: cifar10:DIR");
 	assert_usage("folder:,size=8", "dataset folder needs a folder: folder:DIR");
-	assert_usage("synthetic:x", "dataset synthetic: 'x' is not key=value (keys: shape=3x32x32,classes=10,"
-				    "samples=10000,noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A,augment=0|1,flip=0|1, "
-				    "or tokens=128,...)");
+	assert_usage("synthetic:x",
+		     "dataset synthetic: 'x' is not key=value (keys: shape=3x32x32,classes=10,"
+		     "samples=10000,noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1, "
+		     "or tokens=128,...)");
 	assert_usage("synthetic:limit=0", "dataset synthetic: limit: 0 is out of range (1..4294967295)");
 	assert_usage("synthetic:shape=3x32",
 		     "dataset synthetic: shape: '3x32' is not CxHxW with 1 or 3 channels and at "

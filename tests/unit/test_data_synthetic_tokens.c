@@ -174,10 +174,10 @@ static void what_does_not_fit_is_refused(void **state)
 			  "dataset synthetic: vocab: 4 is too small for 4 classes with a token each");
 	assert_open_fails("synthetic:tokens=8,shape=3x8x8", GP_SPLIT_TRAIN, GP_USAGE,
 			  "dataset synthetic: no key 'shape' (keys: tokens=128,vocab=1000,classes=2,samples=10000,"
-			  "noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A)");
+			  "noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A,part-seed=0)");
 	assert_open_fails("synthetic:tokens=8,flip=1", GP_SPLIT_TRAIN, GP_USAGE,
 			  "dataset synthetic: no key 'flip' (keys: tokens=128,vocab=1000,classes=2,samples=10000,"
-			  "noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A)");
+			  "noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A,part-seed=0)");
 	assert_int_equal(gp_dataset_open(spec, GP_SPLIT_TRAIN, &pictures, &d, &err), GP_INVALID);
 	assert_string_equal(err.text, "dataset synthetic with tokens= has no pictures to bring to a size; leave "
 				      "--input out");

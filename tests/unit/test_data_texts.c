@@ -307,8 +307,8 @@ static void values_that_are_none_are_told(void **state)
 	expect_dataset_refused("/table.tsv,text=b,label=a,regression=yes", GP_SPLIT_TRAIN,
 			       "DIR/table.tsv:2: the value to predict: 1e+39 is too large for a float");
 	write_text("stsb_train.tsv", "score\tsentence1\tsentence2\n3.8\ta\tb\n0\ta\tc\n");
-	assert_int_equal(gp_dataset_open(data_spec("glue-stsb", ",part=1/2,dirichlet=1"), GP_SPLIT_TRAIN, &with_tokenizer,
-					 &d, &err),
+	assert_int_equal(gp_dataset_open(data_spec("glue-stsb", ",part=1/2,dirichlet=1"), GP_SPLIT_TRAIN,
+					 &with_tokenizer, &d, &err),
 			 GP_USAGE);
 	assert_message(&err, "dataset glue-stsb: its samples have no classes, which dirichlet= divides; leave it out");
 	write_text("stsb_dev.tsv", "score\tsentence1\tsentence2\n5.5\ta\tb\n");

@@ -12,16 +12,18 @@
  *   3. cpu_plan.c: takes the memory; every op's `create` makes what runs. cpu_plan_run.c runs it.
  * An estimate stops before 3.
  *
- * Masks. Backward of a ReLU or ReLU6 reads one bit of each element: whether the gradient passes. The plan keeps that bit in
- * place of the map where it saves memory and results stay the same, bit for bit (cpu_plan_masks.c):
- *   - an activation that stands alone, whose value nobody else keeps: before a pooling, a sum, a dropout; where maps lie
- *     encoded (spec.maps), every activation that stands alone, because a decoded map does not tell zeros from small values;
+ * Masks. Backward of a ReLU or ReLU6 reads one bit of each element: whether the gradient passes. Where maps lie encoded
+ * (spec.maps) every activation that stands alone keeps this bit, because a decoded map does not tell zeros from small values.
+ * Elsewhere the plan keeps it in place of the map where that saves memory and results stay the same, bit for bit
+ * (cpu_plan_masks.c):
+ *   - an activation that stands alone, whose value nobody else keeps: before a pooling, a sum, a dropout;
  *   - one behind a frozen batch norm, unless the op behind it normalizes as it reads and trains: that op keeps the map.
- * Elsewhere a mask would be kept besides the map, and saves nothing:
+ * In other places a mask would be kept besides the map, and saves nothing:
  *   - behind a batch norm that trains, which needs its input for its own gradients; the mask is found again from that;
  *   - before a convolution or a linear layer that trains: its weights' gradient is made of the activation's value;
  *   - a value of the plan's edge lies in an IO buffer, and one that crosses a block is kept with --recompute;
- *   - where gradients of maps are coded and the model may be cut behind it, so that all parts read the same values.
+ *   - where gradients of maps are coded, or behind a frozen norm maps lie encoded, and the model may be cut there, so that all
+ *     parts read the same values.
  * Maximum pooling keeps the place of each maximum in 1, 2, 4 or 8 bits, as its window needs. On CUDA devices it takes a byte,
  * and an activation keeps its value, or a bit where maps lie encoded.
  *
@@ -116,7 +118,7 @@ struct cpu_node {
 	void *state;             /* the op's own */
 	enum cpu_act act;
 	bool folded;     /* an activation or norm behind it is computed here: the value is that node's */
-	bool masks;      /* an activation, or a batch norm with one: bits are kept of it, and not its map */
+	bool masks;      /* an activation, or a batch norm with one: bits are kept of it for its own backward */
 	bool moves;      /* its values are its input's, bit for bit, whether the walk makes it a view or not */
 	bool plain_grad; /* grad_dense would only copy */
 	/* Batch norm: which of its passes neighbours do, see cpu_batch_norm.c; the reader normalizes: base.unwritten. */
@@ -223,9 +225,10 @@ void gp_cpu_bn_forget(struct cpu_plan *p);
 /* cpu_plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);
 /*
- * cpu_plan_masks.c. Whether nothing is cut between two nodes, or that makes no difference, as no maps lie encoded (spec.cuts).
- * Whether a frozen batch norm keeps a mask of its activation in place of its input; `reader`: the only reader of its value, if
- * that would normalize as it reads, else NULL. Which activations that stand alone keep masks, when all nodes have been prepared.
+ * cpu_plan_masks.c. Whether nothing is cut between two nodes, or that makes no difference, as neither maps lie encoded nor their
+ * gradients are coded (spec.cuts). Whether a frozen batch norm keeps a mask of its activation in place of its input; `reader`:
+ * the only reader of its value, if that would normalize as it reads, else NULL. Which activations that stand alone keep masks,
+ * when all nodes have been prepared.
  */
 bool gp_cpu_same_part(const struct cpu_plan *p, const struct cpu_node *before, const struct cpu_node *behind);
 bool gp_cpu_bn_may_mask(const struct cpu_plan *p, const struct cpu_node *n, const struct cpu_node *reader);

@@ -32,9 +32,9 @@ void gpk_relu_backward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, v
 		       const void *out, int64_t n);
 
 /*
- * Where a gradient passes, a bit for each element (the first of 8 lowest), for plans that cannot tell from `out`, because it lies
- * encoded. `mask` has gpk_mask_bytes(n). The gradient of the second is what gpk_relu_backward gives; the third makes a map from
- * which others find the same mask: 1 where the gradient passes, else 0.
+ * Where a gradient passes, a bit for each element (the first of 8 lowest), for plans that cannot tell from `out`, because it
+ * lies encoded. `mask` has gpk_mask_bytes(n). The gradient of the second is what gpk_relu_backward gives; the third makes a map
+ * from which others find the same mask: 1 where the gradient passes, else 0. NaN lets none pass, infinity under ReLU does.
  */
 static inline uint64_t gpk_mask_bytes(int64_t n)
 {
