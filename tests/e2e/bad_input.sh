@@ -199,14 +199,14 @@ refuses 2 'model is missing' train --local --data synthetic
 refuses 2 'data is missing' train --local --model cnn
 refuses 2 "model cnn: 'classes' is not key=value" train --local --model cnn,classes --data synthetic
 refuses 3 'ends in 2 outputs, but the data has 10' train --local --model cnn:classes=2 --data synthetic
-refuses 3 'fasttext takes tokens' train --local --model fasttext --data synthetic
+refuses 3 'fasttext takes tokens' train --local --model fasttext --data synthetic:shape=3x32x32
 refuses 3 'cnn takes images' train --local --model cnn --data synthetic:tokens=8
 
 # Encoders, and texts.
 encoder=roberta:layers=1,dim=8,heads=2,ffn=8
 texts=(--data "tsv:$work/texts.tsv,text=2,label=1" --tokenizer "$source_dir/tests/golden/tokens/wordpiece" --batch 4 --steps 1)
 for i in $(seq 20); do printf '%d\tsome words %d\n' $((i % 2)) $i; done >"$work/texts.tsv"
-refuses 3 'roberta takes tokens .a row of numbers., not samples of 32x32x3' train --local --model $encoder --data synthetic
+refuses 3 'roberta takes tokens .a row of numbers., not samples of 32x32x3' train --local --model $encoder --data synthetic:shape=3x32x32
 refuses 3 'cnn takes images' train --local --model cnn "${texts[@]}"
 refuses 3 'has positions for 62 tokens .its max=64., but texts have 128: give --data a max= of at most 62' train --local \
 	--model $encoder,max=64 "${texts[@]/label=1/label=1,max=128}"

@@ -72,5 +72,5 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(masks_let_pass_what_the_output_does),
 	};
-	return cmocka_run_group_tests(tests, open_stream, close_stream);
+	return run_on_gpu(tests, open_stream, close_stream);
 }
