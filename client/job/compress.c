@@ -37,7 +37,8 @@ static size_t length_of(const char *spec)
 	return strlen(spec);
 }
 
-static enum gp_status read_spec(const char *text, size_t len, struct gp_codec_spec *out, struct gp_err *err)
+static enum gp_status read_spec(const char *text, size_t len, bool may_draw, struct gp_codec_spec *out,
+				struct gp_err *err)
 {
 	char spec[GP_CODEC_SPEC_MAX];
 	if (len >= sizeof spec)
@@ -45,7 +46,7 @@ static enum gp_status read_spec(const char *text, size_t len, struct gp_codec_sp
 	memcpy(spec, text, len);
 	spec[len] = '\0';
 	GP_TRY(gp_codec_spec_parse(spec, out, err));
-	return gp_store_check(out, err);
+	return gp_store_check(out, may_draw, err);
 }
 
 static enum gp_status read_master(const char *text, size_t len, bool *no_master, struct gp_err *err)
@@ -72,7 +73,7 @@ static enum gp_status read_item(const char **text, struct gp_session_spec *s, ui
 	if (i == MASTER)
 		GP_TRY(read_master(spec, len, &s->no_master, err));
 	else
-		GP_TRY(read_spec(spec, len, i == MAPS ? &s->maps : &s->coded[i], err));
+		GP_TRY(read_spec(spec, len, i == GP_STRUCT_STATE, i == MAPS ? &s->maps : &s->coded[i], err));
 	*text = spec + len + (spec[len] == ',');
 	return GP_OK;
 }

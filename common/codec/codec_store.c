@@ -8,7 +8,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "common/codec/codec_impl.h"
+#include "common/codec/stages/smaq.h"
 
 enum { LENGTH_BYTES = 4, ALIGN = 64 };
 
@@ -41,7 +41,12 @@ static bool leaves_out(const struct gp_codec_spec *spec)
 	return false;
 }
 
-enum gp_status gp_store_check(const struct gp_codec_spec *spec, struct gp_err *err)
+static bool draws(const struct gp_codec_spec *spec)
+{
+	return spec->stage[0].id == GP_CODEC_ID_smaq && gp_smaq_draws(spec->stage[0].value);
+}
+
+enum gp_status gp_store_check(const struct gp_codec_spec *spec, bool may_draw, struct gp_err *err)
 {
 	static const char which[] = "fp16, bf16, fp8, s2fp8, smaq, uniform and sortquant can";
 	for (int i = 0; i < spec->stages; i++)
@@ -50,6 +55,10 @@ enum gp_status gp_store_check(const struct gp_codec_spec *spec, struct gp_err *e
 				spec->text, gp_codec_ops_by_id(spec->stage[i].id)->info.name, which);
 	if (leaves_out(spec))
 		GP_FAIL(err, GP_USAGE, "'%.60s' leaves elements out and cannot hold what lies in memory; give prune=1",
+			spec->text);
+	if (draws(spec) && !may_draw)
+		GP_FAIL(err, GP_USAGE,
+			"'%.60s' rounds stochastically, which is for state= alone; give round=nearest or round=trunc",
 			spec->text);
 	return GP_OK;
 }
@@ -175,13 +184,12 @@ static size_t encode_limited(struct gp_store_coder *c, const struct gp_codec_pas
 	return len;
 }
 
-static void encode(struct gp_store_coder *c, const float *x, uint64_t n, uint8_t *to)
+static void encode(struct gp_store_coder *c, const struct gp_codec_pass *pass, const float *x, uint64_t n, uint8_t *to)
 {
-	const struct gp_codec_pass pass = {0};
 	size_t len;
 	set_elements(c, n);
-	if (!c->ops->encode(c->state, &pass, x, to + LENGTH_BYTES, &len))
-		len = encode_limited(c, &pass, x, n, to + LENGTH_BYTES);
+	if (!c->ops->encode(c->state, pass, x, to + LENGTH_BYTES, &len))
+		len = encode_limited(c, pass, x, n, to + LENGTH_BYTES);
 	gp_put_u32(to, (uint32_t)len);
 }
 
@@ -196,7 +204,16 @@ static void decode(struct gp_store_coder *c, const uint8_t *from, uint64_t n, fl
 
 void gp_store_encode(struct gp_store_coder *c, const float *x, uint64_t n, uint64_t block, uint8_t *store)
 {
-	encode(c, x + block * GP_STORE_BLOCK, elements_of(n, block), store + block * gp_store_coder_block_bytes(c));
+	gp_store_encode_drawn(c, &(struct gp_codec_pass){0}, x, n, block, store);
+}
+
+void gp_store_encode_drawn(struct gp_store_coder *c, const struct gp_codec_pass *draws, const float *x, uint64_t n,
+			   uint64_t block, uint8_t *store)
+{
+	struct gp_codec_pass pass = *draws;
+	pass.first += block * GP_STORE_BLOCK;
+	encode(c, &pass, x + block * GP_STORE_BLOCK, elements_of(n, block),
+	       store + block * gp_store_coder_block_bytes(c));
 }
 
 void gp_store_decode(struct gp_store_coder *c, const uint8_t *store, uint64_t n, uint64_t block, float *x)
@@ -233,6 +250,6 @@ enum gp_status gp_store_accept(struct gp_store_coder *c, const uint8_t *store, u
 
 void gp_store_round_trip(struct gp_store_coder *c, float *x, uint64_t n, uint64_t block)
 {
-	encode(c, x + block * GP_STORE_BLOCK, elements_of(n, block), c->coded);
+	encode(c, &(struct gp_codec_pass){0}, x + block * GP_STORE_BLOCK, elements_of(n, block), c->coded);
 	decode(c, c->coded, elements_of(n, block), x + block * GP_STORE_BLOCK);
 }

@@ -30,8 +30,8 @@
 
 #define GP_STORE_BLOCK 65536 /* elements */
 
-/* GP_USAGE: the chain is not one of these; the text says what is possible. */
-enum gp_status gp_store_check(const struct gp_codec_spec *spec, struct gp_err *err);
+/* GP_USAGE: the chain is not one of these, or rounds stochastically where `may_draw` is false; the text says what is possible. */
+enum gp_status gp_store_check(const struct gp_codec_spec *spec, bool may_draw, struct gp_err *err);
 
 /* Whether what becomes of an element depends on the others of its block. */
 bool gp_store_has_scale(const struct gp_codec_spec *spec);
@@ -57,8 +57,11 @@ uint64_t gp_store_coder_block_bytes(const struct gp_store_coder *c);
 /* What one takes. */
 uint64_t gp_store_coder_bytes(const struct gp_codec_spec *spec);
 
-/* Block `block` of an array of `n` elements. */
+/* Block `block` of an array of `n` elements. The second for codecs that may round stochastically: with the draws of
+ * `draws`->draw (codec.h) from its `first`, the array's first element, on. */
 void gp_store_encode(struct gp_store_coder *c, const float *x, uint64_t n, uint64_t block, uint8_t *store);
+void gp_store_encode_drawn(struct gp_store_coder *c, const struct gp_codec_pass *draws, const float *x, uint64_t n,
+			   uint64_t block, uint8_t *store);
 /* `store` holds what gp_store_encode has written for an array of that size. */
 void gp_store_decode(struct gp_store_coder *c, const uint8_t *store, uint64_t n, uint64_t block, float *x);
 

@@ -4,6 +4,7 @@
  */
 #include "common/codec/moment_store.h"
 
+#include "common/base/rng.h"
 #include "common/codec/codec_impl.h"
 
 enum { PLACE_BYTES = 4, ALIGN = 64 };
@@ -33,12 +34,27 @@ static uint32_t find_zero(const float *x, uint64_t n)
 	return 0;
 }
 
-void gp_moment_encode(struct gp_store_coder *c, const float *x, uint64_t n, uint64_t block, uint8_t *array)
+uint64_t gp_moment_array(uint64_t seed, const char *parameter, int which)
 {
+	uint32_t word[4];
+	gp_rng_block(seed, gp_rng_stream(GP_RNG_ROUNDING, gp_rng_name_id(parameter)), (uint64_t)which, word);
+	return (uint64_t)word[1] << 32 | word[0];
+}
+
+struct gp_codec_pass gp_moment_draws(const struct gp_moment_draw *draw)
+{
+	return (struct gp_codec_pass){.draw = draw->array, .first = draw->update << 35};
+}
+
+void gp_moment_encode(struct gp_store_coder *c, const struct gp_moment_draw *draw, const float *x, uint64_t n,
+		      uint64_t block, uint8_t *array)
+{
+	struct gp_codec_pass draws = gp_moment_draws(draw);
 	const uint64_t here = elements_of(n, block);
 	uint8_t *code = array + head_bytes(n) + block * gp_store_coder_block_bytes(c);
 	gp_put_u32(array + block * PLACE_BYTES, find_zero(x, here));
-	gp_store_encode(c, x, here, 0, code);
+	draws.first += block * GP_STORE_BLOCK;
+	gp_store_encode_drawn(c, &draws, x, here, 0, code);
 	gp_store_clear_rest(c, here, code);
 }
 

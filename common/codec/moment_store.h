@@ -19,8 +19,21 @@
 /* Room for an array of `n` elements. */
 uint64_t gp_moment_bytes(const struct gp_codec_spec *spec, uint64_t n);
 
+/* What codecs that round stochastically draw from: the same array and update give the same draws, on every device and in
+ * every part of a split model. Updates are counted modulo 2^29, arrays have up to 2^35 elements. */
+struct gp_moment_draw {
+	uint64_t array;  /* gp_moment_array */
+	uint64_t update; /* the optimizer's, from 1 */
+};
+
+/* Names array `which` of a parameter's state, in a training that draws from `seed`. */
+uint64_t gp_moment_array(uint64_t seed, const char *parameter, int which);
+/* Where the draws of an array begin. */
+struct gp_codec_pass gp_moment_draws(const struct gp_moment_draw *draw);
+
 /* Block `block` of an array of `n` elements; `x`: its first element. The array's room was zeroed once. */
-void gp_moment_encode(struct gp_store_coder *c, const float *x, uint64_t n, uint64_t block, uint8_t *array);
+void gp_moment_encode(struct gp_store_coder *c, const struct gp_moment_draw *draw, const float *x, uint64_t n,
+		      uint64_t block, uint8_t *array);
 void gp_moment_decode(struct gp_store_coder *c, const uint8_t *array, uint64_t n, uint64_t block, float *x);
 
 /* GP_INVALID: what lies there, gp_moment_bytes of it, is no code of `n` elements. For bytes from outside. */

@@ -270,15 +270,15 @@ static void cut_matrix(const float *from, const struct gp_shape *whole, const st
 }
 
 /* Makes of the code of an array of shape `whole` that of its first rows and columns. */
-static void cut_coded(struct gp_store_coder *c, const uint8_t *code, const struct gp_shape *whole,
-		      const struct gp_shape *part, float *room, float *cut, uint8_t *to)
+static void cut_coded(struct gp_store_coder *c, const struct gp_moment_draw *draw, const uint8_t *code,
+		      const struct gp_shape *whole, const struct gp_shape *part, float *room, float *cut, uint8_t *to)
 {
 	const uint64_t n = gp_shape_elements(whole), less = gp_shape_elements(part);
 	for (uint64_t block = 0; block < gp_store_blocks(n); block++)
 		gp_moment_decode(c, code, n, block, room + block * GP_STORE_BLOCK);
 	cut_matrix(room, whole, part, cut);
 	for (uint64_t block = 0; block < gp_store_blocks(less); block++)
-		gp_moment_encode(c, cut + block * GP_STORE_BLOCK, less, block, to);
+		gp_moment_encode(c, draw, cut + block * GP_STORE_BLOCK, less, block, to);
 }
 
 static enum gp_status move_cut_code(const struct gp_st_item *item, const struct gp_shape *whole, struct gp_plan *plan,
@@ -292,7 +292,10 @@ static enum gp_status move_cut_code(const struct gp_st_item *item, const struct 
 	if (status == GP_OK)
 		status = gp_store_coder_new(plan->spec.coded[GP_STRUCT_STATE], &c, err);
 	if (status == GP_OK) {
-		cut_coded(c, item->data, whole, part, room, cut, code);
+		const struct gp_moment_draw draw = {
+			gp_moment_array(plan->spec.seed, plan->spec.graph->param[index].name, which),
+			plan->ops->optim_count_get(plan)};
+		cut_coded(c, &draw, item->data, whole, part, room, cut, code);
 		status = plan->ops->optim_code_set(plan, index, which, code, err);
 	}
 	gp_store_coder_free(c);

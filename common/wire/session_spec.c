@@ -173,7 +173,7 @@ static enum gp_status read_maps(const char *text, struct gp_session_spec *out, s
 {
 	if (!text[0] || out->eval_only)
 		return GP_OK;
-	if (gp_codec_spec_parse(text, &out->maps, err) != GP_OK || gp_store_check(&out->maps, err) != GP_OK)
+	if (gp_codec_spec_parse(text, &out->maps, err) != GP_OK || gp_store_check(&out->maps, false, err) != GP_OK)
 		return refuse_open(err, "maps");
 	if (out->recompute)
 		GP_FAIL(err, GP_UNSUPPORTED, "open: maps and recompute exclude each other");
@@ -190,7 +190,8 @@ static enum gp_status read_coded(const Gpsplit__Open *m, struct gp_session_spec 
 		struct gp_codec_spec *spec = &out->coded[i];
 		if (!text[i][0])
 			continue;
-		if (gp_codec_spec_parse(text[i], spec, err) != GP_OK || gp_store_check(spec, err) != GP_OK)
+		if (gp_codec_spec_parse(text[i], spec, err) != GP_OK ||
+		    gp_store_check(spec, i == GP_STRUCT_STATE, err) != GP_OK)
 			return refuse_open(err, gp_structure_name[i]);
 	}
 	out->no_master = m->no_master && out->coded[GP_STRUCT_WEIGHTS].stages > 0;

@@ -5,6 +5,8 @@
  */
 #include "kernels/loops/smaq_loops.h"
 
+#include <stdbool.h>
+
 #include "kernels/loops/avx2.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -69,7 +71,16 @@ static void add(const float *x, size_t n, float origin, struct gp_smaq_sums *sum
 	REST.add(x + whole, n - whole, origin, sums);
 }
 
-static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16_t *codes, uint16_t *extras)
+/* What is added to numbers of levels before they are truncated: from draws, but 1/2 where x is 0. */
+INLINE __m256 drawn(__m256 x, const uint16_t *draws)
+{
+	const __m256 half = _mm256_set1_ps(0.5f), unit = _mm256_set1_ps(0x1p-16f);
+	const __m256 h = _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(load_words(draws)), half), unit);
+	return _mm256_blendv_ps(h, half, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ));
+}
+
+INLINE size_t quantize_body(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws, uint16_t *codes,
+			    uint16_t *extras, bool draws_given)
 {
 	const __m256 mean = _mm256_set1_ps(s->mean), divisor = _mm256_set1_ps(s->divisor), one = _mm256_set1_ps(1);
 	const __m256 main_scale = _mm256_set1_ps(s->main_scale), outlier_scale = _mm256_set1_ps(s->outlier_scale);
@@ -79,11 +90,13 @@ static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16
 	const size_t whole = n & ~(size_t)7;
 	size_t count = 0;
 	for (size_t i = 0; i < whole; i += 8) {
-		const __m256 z = _mm256_div_ps(_mm256_sub_ps(_mm256_loadu_ps(x + i), mean), divisor);
+		const __m256 v = _mm256_loadu_ps(x + i), z = _mm256_div_ps(_mm256_sub_ps(v, mean), divisor);
 		const __m256 a = _mm256_andnot_ps(minus, z), outlier = _mm256_cmp_ps(a, one, _CMP_GT_OQ);
 		const __m256 far = _mm256_mul_ps(_mm256_sub_ps(a, one), outlier_scale);
 		const __m256 q = _mm256_blendv_ps(_mm256_mul_ps(a, main_scale), far, outlier);
-		const __m256i m = _mm256_cvttps_epi32(_mm256_min_ps(_mm256_add_ps(q, half), top));
+		const __m256 h = draws_given ? drawn(v, draws + i) : half;
+		const __m256 most = _mm256_blendv_ps(main_scale, top, outlier);
+		const __m256i m = _mm256_cvttps_epi32(_mm256_min_ps(_mm256_add_ps(q, h), most));
 		const __m256i sign = _mm256_srl_epi32(_mm256_castps_si256(_mm256_and_ps(z, minus)), sign_shift);
 		const __m256i flag = _mm256_and_si256(_mm256_castps_si256(outlier), flag_bit);
 		store_words(codes + i, _mm256_or_si256(_mm256_and_si256(m, low), _mm256_or_si256(sign, flag)));
@@ -91,7 +104,15 @@ static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16
 		store_words(extras + count, compress(_mm256_srl_epi32(m, shift), flags));
 		count += (size_t)__builtin_popcount(flags);
 	}
-	return count + REST.quantize(s, x + whole, n - whole, codes + whole, extras + count);
+	return count + REST.quantize(s, x + whole, n - whole, draws_given ? draws + whole : NULL, codes + whole,
+				     extras + count);
+}
+
+static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws, uint16_t *codes,
+		       uint16_t *extras)
+{
+	return draws ? quantize_body(s, x, n, draws, codes, extras, true)
+		     : quantize_body(s, x, n, NULL, codes, extras, false);
 }
 
 static size_t dequantize(const struct gp_smaq *s, const uint16_t *codes, size_t n, const uint16_t *extras, float *x)

@@ -6,6 +6,7 @@
 #include "kernels/loops/smaq_loops.h"
 
 #include <immintrin.h>
+#include <stdbool.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -45,7 +46,17 @@ static void add(const float *x, size_t n, float origin, struct gp_smaq_sums *sum
 	gp_smaq_loops_portable.add(x + whole, n - whole, origin, sums);
 }
 
-static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16_t *codes, uint16_t *extras)
+/* What is added to numbers of levels before they are truncated: from draws, but 1/2 where x is 0. */
+INLINE __m512 drawn(__m512 x, __mmask16 lanes, const uint16_t *draws)
+{
+	const __m512 half = _mm512_set1_ps(0.5f), unit = _mm512_set1_ps(0x1p-16f);
+	const __m512i draw = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, draws));
+	const __m512 h = _mm512_mul_ps(_mm512_add_ps(_mm512_cvtepi32_ps(draw), half), unit);
+	return _mm512_mask_mov_ps(h, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ), half);
+}
+
+INLINE size_t quantize_body(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws, uint16_t *codes,
+			    uint16_t *extras, bool draws_given)
 {
 	const __m512 mean = _mm512_set1_ps(s->mean), divisor = _mm512_set1_ps(s->divisor), one = _mm512_set1_ps(1);
 	const __m512 main_scale = _mm512_set1_ps(s->main_scale), outlier_scale = _mm512_set1_ps(s->outlier_scale);
@@ -56,12 +67,15 @@ static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16
 	size_t count = 0;
 	for (size_t i = 0; i < n; i += 16) {
 		const __mmask16 lanes = first_lanes(n - i);
-		const __m512 z = _mm512_div_ps(_mm512_sub_ps(_mm512_mask_loadu_ps(mean, lanes, x + i), mean), divisor);
+		const __m512 v = _mm512_mask_loadu_ps(mean, lanes, x + i);
+		const __m512 z = _mm512_div_ps(_mm512_sub_ps(v, mean), divisor);
 		const __m512 a = _mm512_abs_ps(z);
 		const __mmask16 flag = _mm512_cmp_ps_mask(a, one, _CMP_GT_OQ);
 		const __m512 near = _mm512_mul_ps(a, main_scale);
 		const __m512 q = _mm512_mask_mul_ps(near, flag, _mm512_sub_ps(a, one), outlier_scale);
-		const __m512i m = _mm512_cvttps_epi32(_mm512_min_ps(_mm512_add_ps(q, half), top));
+		const __m512 h = draws_given ? drawn(v, lanes, draws + i) : half;
+		const __m512 most = _mm512_mask_mov_ps(main_scale, flag, top);
+		const __m512i m = _mm512_cvttps_epi32(_mm512_min_ps(_mm512_add_ps(q, h), most));
 		__m512i code = _mm512_and_si512(m, low);
 		code = _mm512_mask_or_epi32(code, _mm512_movepi32_mask(_mm512_castps_si512(z)), code, sign_bit);
 		code = _mm512_mask_or_epi32(code, flag, code, flag_bit);
@@ -71,6 +85,13 @@ static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16
 		count += (size_t)__builtin_popcount(flag);
 	}
 	return count;
+}
+
+static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws, uint16_t *codes,
+		       uint16_t *extras)
+{
+	return draws ? quantize_body(s, x, n, draws, codes, extras, true)
+		     : quantize_body(s, x, n, NULL, codes, extras, false);
 }
 
 static size_t dequantize(const struct gp_smaq *s, const uint16_t *codes, size_t n, const uint16_t *extras, float *x)

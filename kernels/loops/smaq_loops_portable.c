@@ -19,15 +19,18 @@ static void add(const float *x, size_t n, float origin, struct gp_smaq_sums *sum
 	}
 }
 
-static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, uint16_t *codes, uint16_t *extras)
+static size_t quantize(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws, uint16_t *codes,
+		       uint16_t *extras)
 {
 	const unsigned low = (1u << s->low_bits) - 1;
 	size_t count = 0;
 	for (size_t i = 0; i < n; i++) {
 		const float z = (x[i] - s->mean) / s->divisor, a = fabsf(z);
 		const unsigned flag = a > 1;
-		const float q = (flag ? (a - 1) * s->outlier_scale : a * s->main_scale) + s->half;
-		const unsigned m = (unsigned)(q < s->top ? q : s->top);
+		const float h = !draws ? s->half : x[i] == 0 ? 0.5f : ((float)draws[i] + 0.5f) * 0x1p-16f;
+		const float q = (flag ? (a - 1) * s->outlier_scale : a * s->main_scale) + h;
+		const float most = flag ? s->top : s->main_scale;
+		const unsigned m = (unsigned)(q < most ? q : most);
 		codes[i] = (uint16_t)((flag << 1 | (signbit(z) != 0)) << s->low_bits | (m & low));
 		if (flag)
 			extras[count++] = (uint16_t)(m >> s->low_bits);

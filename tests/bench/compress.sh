@@ -25,7 +25,9 @@ results=${2:?$usage} cifar=${3:?$usage} glue=${4:?$usage} tokenizer=${5:?$usage}
 shift 6
 
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1}
-codecs=${CODECS:-fp16 bf16 fp8 s2fp8 smaq:main=6,outlier=8 smaq:main=6,outlier=8,round=nearest,reach=16} # each for maps alone, and for everything
+# Each for maps alone, and for everything. With another one behind a slash for the optimizer's state: for everything.
+codecs=${CODECS:-fp16 bf16 fp8 s2fp8 smaq:main=6,outlier=8 smaq:main=6,outlier=8,round=nearest,reach=16
+	smaq:main=6,outlier=8,round=nearest,reach=16/smaq:main=6,outlier=8,round=stochastic,reach=16}
 width=${WIDTH:-0.25} epochs=${EPOCHS:-5} batch=${BATCH:-64} lr=${LR:-0.05}
 models=${MODELS:-resnet18 resnet34}
 text_model=${TEXT_MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024} text_epochs=${TEXT_EPOCHS:-6} text_batch=${TEXT_BATCH:-10}
@@ -61,13 +63,16 @@ run() { # KEY FUNCTION ARGUMENT...
 	"$@" || { echo "failed: $(tr '\t' ' ' <<<"$key")" >&2 && exit 1; }
 }
 
-# The flags of a method, into `flags`: none, recompute, what --compress takes, or all=SPEC.
+# The flags of a method, into `flags`: none, recompute, what --compress takes, all=SPEC, or all=SPEC/SPEC-OF-STATE.
 flags=()
 set_method() { # METHOD
+	local spec=${1#all=}
 	case $1 in
 	none) flags=() ;;
 	recompute) flags=(--recompute) ;;
-	all=*) flags=(--compress "maps=${1#all=},grad-maps=${1#all=},weights=${1#all=},weight-grads=${1#all=},state=${1#all=}") ;;
+	all=*)
+		flags=(--compress "maps=${spec%/*},grad-maps=${spec%/*},weights=${spec%/*},weight-grads=${spec%/*},state=${spec#*/}")
+		;;
 	*) flags=(--compress "$1") ;;
 	esac
 }
@@ -76,7 +81,7 @@ methods() {
 	local codec
 	echo none
 	for codec in $codecs; do
-		echo "maps=$codec"
+		[[ $codec == */* ]] || echo "maps=$codec"
 		echo "all=$codec"
 	done
 }

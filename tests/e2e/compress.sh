@@ -55,13 +55,15 @@ same "resnet20, cut inside residual blocks, head frozen, no master weights" \
 same "resnet20, recomputed" "$(all bf16 "${rest[@]}")" 3:-2 --model resnet20:width=0.5 "${pictures[@]}" --recompute
 same "roberta with dropout, s2fp8" "$(all s2fp8 "${everything[@]}")" 1:-1 --model roberta:layers=2,dim=16,heads=2,ffn=32 \
 	"${texts[@]}"
+same "roberta with dropout, smaq with averages that are rounded stochastically" "$(all smaq:round=nearest,reach=16 maps grad-maps \
+	weights weight-grads),state=smaq:round=stochastic,reach=16" 1:-1 --model roberta:layers=2,dim=16,heads=2,ffn=32 "${texts[@]}"
 same "bert, padding left out" "$(all bf16 "${everything[@]}")" 1:-1 --model bert:dim=32,layers=2,heads=2,ffn=32 "${texts[@]}" --pad drop
 same "bert, ranks that change" "$(all sortquant:bits=6,split=2 "${everything[@]}")" 1:-1 \
 	--model bert:dim=32,layers=2,heads=2,ffn=32 "${texts[@]}" --steps 6 --insert decay:rate=0.5,every=2,times=2,dim=feature
 
 # Over a link that breaks: a step is taken back, or goes on where it was.
 model=(--model mobilenetv2:width=0.35,stem=cifar --cut 3:-3 --codec raw "${pictures[@]}" --steps 6 --optimizer adam
-	--compress "$(all smaq "${everything[@]}")")
+	--compress "$(all smaq maps grad-maps weights weight-grads),state=smaq:round=stochastic")
 train "$work/plain.json" --server "127.0.0.1:$server_port" "${model[@]}" || fail "over a good link"
 start_link --drop-every $(($(json_get "$work/plain.json" wire_up_bytes) / 5)) --seed 6
 train "$work/cut.json" --server "127.0.0.1:$link_port" "${model[@]}" --reconnect-for 300s || fail "over a link that breaks"

@@ -90,7 +90,7 @@ static void blocks_come_back_as_from_payloads_of_their_own(void **state)
 			const struct gp_codec_spec spec = parse(specs[i]);
 			float *x = draw(sizes[k]), *y = draw(sizes[k]), *z = draw(sizes[k]);
 			struct gp_store_coder *c;
-			OK(gp_store_check(&spec, &err));
+			OK(gp_store_check(&spec, false, &err));
 			come_back(&spec, x, sizes[k], y);
 			expect_payloads_values(&spec, x, sizes[k], y);
 			OK(gp_store_coder_new(&spec, &c, &err));
@@ -154,10 +154,14 @@ static void what_cannot_lie_in_memory_is_refused_by_name(void **state)
 					     {"sortquant:bits=6,split=2,prune=0.5", "leaves elements out"}};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		const struct gp_codec_spec spec = parse(bad[i][0]);
-		assert_int_equal(gp_store_check(&spec, &err), GP_USAGE);
+		assert_int_equal(gp_store_check(&spec, true, &err), GP_USAGE);
 		if (!strstr(err.text, bad[i][1]))
 			fail_msg("'%s' does not say '%s'", err.text, bad[i][1]);
 	}
+	const struct gp_codec_spec drawn = parse("smaq:round=stochastic");
+	assert_int_equal(gp_store_check(&drawn, false, &err), GP_USAGE);
+	assert_non_null(strstr(err.text, "for state= alone"));
+	OK(gp_store_check(&drawn, true, &err));
 }
 
 /* --- state arrays ------------------------------------------------------------------------------------------------- */
@@ -186,7 +190,8 @@ static void zeros_of_state_stay_zero(void **state)
 			OK(gp_store_coder_new(&spec, &c, &err));
 			come_back(&spec, x, n, z);
 			for (uint64_t block = gp_store_blocks(n); block-- > 0;)
-				gp_moment_encode(c, x + block * GP_STORE_BLOCK, n, block, array);
+				gp_moment_encode(c, &(struct gp_moment_draw){1, 2}, x + block * GP_STORE_BLOCK, n,
+						 block, array);
 			OK(gp_moment_accept(c, array, n, &err));
 			for (uint64_t block = 0; block < gp_store_blocks(n); block++)
 				gp_moment_decode(c, array, n, block, y + block * GP_STORE_BLOCK);
@@ -202,6 +207,83 @@ static void zeros_of_state_stay_zero(void **state)
 			gp_free(y);
 			gp_free(z);
 		}
+}
+
+/* Some averages move by little of the way to their aim in each update, as an optimizer's second moments do: less than half a
+ * level, so that a codec that rounds to the nearest one holds them up. One that rounds stochastically lets them get there, in
+ * their mean. */
+static double average_after(const char *text, int updates)
+{
+	enum { N = 20000 };
+	const struct gp_codec_spec spec = parse(text);
+	uint8_t *array = gp_calloc(gp_moment_bytes(&spec, N), 1);
+	float *x = draw(N);
+	struct gp_store_coder *c;
+	double sum = 0;
+	assert_non_null(array);
+	OK(gp_store_check(&spec, true, &err));
+	OK(gp_store_coder_new(&spec, &c, &err));
+	for (int i = 0; i < N; i++)
+		x[i] = 1.0f + 0.01f * (float)(i % 100);
+	for (int u = 1; u <= updates; u++) {
+		gp_moment_encode(c, &(struct gp_moment_draw){9, (uint64_t)u}, x, N, 0, array);
+		gp_moment_decode(c, array, N, 0, x);
+		for (int i = 0; i < N; i += 100)
+			x[i] += 0.002f * (2.0f - x[i]);
+	}
+	for (int i = 0; i < N; i += 100)
+		sum += (double)x[i] / (N / 100);
+	gp_store_coder_free(c);
+	gp_free(array);
+	gp_free(x);
+	return sum;
+}
+
+static void averages_move_where_rounding_is_stochastic(void **state)
+{
+	(void)state;
+	enum { UPDATES = 400 };
+	const double there = 2.0 - pow(1 - 0.002, UPDATES);
+	assert_true(fabs(average_after("smaq:main=6,outlier=8,round=stochastic", UPDATES) - there) < 0.05);
+	assert_true(average_after("smaq:main=6,outlier=8,round=nearest", UPDATES) < there - 0.3);
+}
+
+/* Draws are of an element, an array and an update: blocks of their own give what an array gives, another update or array not. */
+static void draws_are_those_of_the_array_and_the_update(void **state)
+{
+	(void)state;
+	enum { N = 70000 };
+	const struct gp_codec_spec spec = parse("smaq:main=6,outlier=8,round=stochastic");
+	const uint64_t bytes = gp_moment_bytes(&spec, N);
+	const struct gp_moment_draw draws[] = {{5, 7}, {5, 7}, {5, 8}, {6, 7}};
+	uint8_t *array[4];
+	float *x = draw(N);
+	struct gp_store_coder *c;
+	OK(gp_store_coder_new(&spec, &c, &err));
+	for (int k = 0; k < 4; k++) {
+		array[k] = gp_calloc(bytes, 1);
+		assert_non_null(array[k]);
+		for (uint64_t i = 0; i < 2; i++) {
+			const uint64_t block = k == 1 ? 1 - i : i;
+			gp_moment_encode(c, &draws[k], x + block * GP_STORE_BLOCK, N, block, array[k]);
+		}
+	}
+	assert_memory_equal(array[0], array[1], bytes);
+	assert_memory_not_equal(array[0], array[2], bytes);
+	assert_memory_not_equal(array[0], array[3], bytes);
+	/* What is the same in both blocks is not rounded alike. */
+	const uint64_t head = 64, code = head + gp_store_block_bytes(&spec);
+	memcpy(x + GP_STORE_BLOCK, x, (N - GP_STORE_BLOCK) * sizeof *x);
+	gp_moment_encode(c, &draws[0], x, N, 0, array[0]);
+	gp_moment_encode(c, &draws[0], x + GP_STORE_BLOCK, N, 1, array[0]);
+	assert_memory_not_equal(array[0] + head + 16, array[0] + code + 16, 2000);
+	assert_int_not_equal(gp_moment_array(1, "a", 0), gp_moment_array(1, "a", 1));
+	assert_int_not_equal(gp_moment_array(1, "a", 0), gp_moment_array(1, "b", 0));
+	assert_int_not_equal(gp_moment_array(1, "a", 0), gp_moment_array(2, "a", 0));
+	for (int k = 0; k < 4; k++)
+		gp_free(array[k]);
+	gp_store_coder_free(c);
+	gp_free(x);
 }
 
 /* Each byte of a small array in turn: decoded, or refused in words. */
@@ -221,7 +303,7 @@ static void bytes_that_are_no_code_are_refused(void **state)
 		OK(gp_store_coder_new(&spec, &c, &err));
 		for (uint64_t at = 0; at < bytes; at++) {
 			memset(array, 0, bytes);
-			gp_moment_encode(c, x, 40, 0, array);
+			gp_moment_encode(c, &(struct gp_moment_draw){1, 2}, x, 40, 0, array);
 			array[at] ^= 0xff;
 			const enum gp_status status = gp_moment_accept(c, array, 40, &err);
 			assert_true(status == GP_OK || status == GP_INVALID);
@@ -244,6 +326,8 @@ int main(void)
 		cmocka_unit_test(a_long_reach_is_limited_to_large_numbers),
 		cmocka_unit_test(what_cannot_lie_in_memory_is_refused_by_name),
 		cmocka_unit_test(zeros_of_state_stay_zero),
+		cmocka_unit_test(averages_move_where_rounding_is_stochastic),
+		cmocka_unit_test(draws_are_those_of_the_array_and_the_update),
 		cmocka_unit_test(bytes_that_are_no_code_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,8 @@ static void each_structure_has_a_codec_of_its_own(void **state)
 		assert_true(s.no_master);
 		assert_string_equal(gp_compress_text(&s, text), all);
 	}
+	OK(gp_compress_parse("maps=bf16,state=smaq:round=stochastic,reach=16", &s, &err));
+	assert_string_equal(s.coded[GP_STRUCT_STATE].text, "smaq:main=6,outlier=8,round=stochastic,reach=16");
 	OK(gp_compress_parse("weights=bf16,weights-master=on", &s, &err));
 	assert_false(s.no_master);
 	assert_string_equal(gp_compress_text(&s, text), "weights=bf16");
@@ -57,6 +59,8 @@ static void what_cannot_be_is_refused_by_name(void **state)
 					     {"map=bf16", "does not begin with maps="},
 					     {"maps=", "codec"},
 					     {"maps=topk:ratio=0.1", "topk cannot"},
+					     {"maps=smaq:round=stochastic", "for state= alone"},
+					     {"weights=smaq:round=stochastic", "for state= alone"},
 					     {"maps=bf16,maps=fp16", "twice"},
 					     {"maps=bf16,state=topk:ratio=0.1", "topk cannot"},
 					     {"state=bf16,weights=bf16,state=bf16", "state= is given twice"},

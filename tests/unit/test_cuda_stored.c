@@ -4,6 +4,7 @@
  * host's (common/codec/codec_store.h, moment_store.h): the same bytes, and the same
  * values of them, of arrays, of parameters in another order, and of state.
  */
+#include "common/base/rng.h"
 #include "common/codec/moment_store.h"
 #include "kernels/cuda/codec/cuda_stored.h"
 #include "tests/unit/test_cuda.h"
@@ -297,6 +298,8 @@ static void parameters_are_coded_in_the_order_of_pytorch(void **state)
 
 /* --- state -------------------------------------------------------------------------------------------------------- */
 
+enum { ARRAY = 77, UPDATE = 300 };
+
 /* As they lie in an array: two blocks of one parameter, and another one. */
 static uint64_t place_moments(const struct gp_codec_spec *spec, struct gpk_piece piece[PIECES])
 {
@@ -305,15 +308,18 @@ static uint64_t place_moments(const struct gp_codec_spec *spec, struct gpk_piece
 	piece[1].room = GP_STORE_BLOCK;
 	piece[2].code = first;
 	piece[2].room = 2 * GP_STORE_BLOCK;
+	for (int i = 0; i < PIECES; i++)
+		piece[i].stream[1] = gp_rng_stream(GP_RNG_ROUNDING, ARRAY);
 	return first + gp_moment_bytes(spec, BIAS);
 }
 
 static void host_moments(const struct gp_codec_spec *spec, const struct gpk_piece piece[PIECES], float *room,
 			 uint8_t *array)
 {
+	const struct gp_moment_draw draw = {ARRAY, UPDATE};
 	struct gp_store_coder *c = coder_of(spec);
 	for (int i = 0; i < PIECES; i++)
-		gp_moment_encode(c, room + piece[i].room, (uint64_t)piece[i].count,
+		gp_moment_encode(c, &draw, room + piece[i].room, (uint64_t)piece[i].count,
 				 (uint64_t)piece[i].first / GP_STORE_BLOCK, array + piece[i].code);
 	for (int i = 0; i < PIECES; i++)
 		gp_moment_decode(c, array + piece[i].code, (uint64_t)piece[i].count,
@@ -336,7 +342,7 @@ static void check_moments(const char *text, int kind)
 	memcpy(want, x, sizeof x);
 	void *table = up(piece, sizeof piece), *room = up(x, sizeof x), *array = up(codes, bytes);
 	host_moments(&spec, piece, want, codes);
-	gpk_moments_encode(stream, &q, table, PIECES, room, array);
+	gpk_moments_encode(stream, &q, table, PIECES, room, 1, UPDATE, array);
 	down(got, array, bytes);
 	expect_same(got, codes, bytes, "state", text, WEIGHT);
 	gp_rt_fill(stream, room, 0, sizeof x);
@@ -353,9 +359,11 @@ static void check_moments(const char *text, int kind)
 static void state_has_the_bytes_of_the_host_and_its_zeros_stay(void **state)
 {
 	(void)state;
-	for (int i = 0; i < SPECS; i++)
-		for (int kind = 0; kind < KINDS; kind++)
+	for (int kind = 0; kind < KINDS; kind++) {
+		for (int i = 0; i < SPECS; i++)
 			check_moments(specs[i], kind);
+		check_moments("smaq:main=6,outlier=8,round=stochastic,reach=16", kind);
+	}
 }
 
 static void codecs_without_code_for_a_gpu_are_refused_by_name(void **state)

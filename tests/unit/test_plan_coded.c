@@ -415,8 +415,9 @@ static void codes_of_state_are_those_of_the_processor(void **state)
 	const uint64_t n = g->param[0].count;
 	OK(gp_device_open("cpu", 2, &cpu, &err));
 	OK(gp_device_open(test_device(), 1, &dev, &err));
-	for (int i = 0; i < SPECS; i++) {
-		const struct gp_codec_spec codec = parse(specs[i]);
+	for (int i = 0; i <= SPECS; i++) {
+		const char *text = i < SPECS ? specs[i] : "smaq:main=6,outlier=8,round=stochastic";
+		const struct gp_codec_spec codec = parse(text);
 		struct gp_plan_spec spec = {.graph = g, .batch = 1, .slots = 1, .train = true, .optim = optimizers[2]};
 		spec.coded[GP_STRUCT_STATE] = &codec;
 		struct gp_plan *p = make_plan(cpu, &spec), *q = make_plan(dev, &spec), *r = make_plan(dev, &spec);
@@ -432,7 +433,7 @@ static void codes_of_state_are_those_of_the_processor(void **state)
 			assert_memory_equal(got, want, bytes);
 			OK(r->ops->optim_code_set(r, 0, which, want, &err));
 		}
-		expect_same_state(p, r, n, specs[i]);
+		expect_same_state(p, r, n, text);
 		gp_free(want);
 		gp_free(got);
 		cpu->ops->plan_free(p);
@@ -713,10 +714,11 @@ static void everything_at_once_is_the_same_on_any_number_of_threads(void **state
 	(void)state;
 	struct gp_graph *g = build_layer();
 	float *want = floats(WEIGHTS), *got = floats(WEIGHTS);
-	for (int mixed = 0; mixed < 2; mixed++) {
-		const struct gp_codec_spec codec[GP_STRUCTS] = {
-			parse("smaq:main=6,outlier=8"), parse(mixed ? "bf16" : "smaq:main=6,outlier=8"),
-			parse("smaq:main=6,outlier=8"), parse(mixed ? "uniform:bits=8" : "smaq:main=6,outlier=8")};
+	static const char *const of_state[] = {"smaq:main=6,outlier=8", "uniform:bits=8", "smaq:round=stochastic"};
+	for (int mixed = 0; mixed < 3; mixed++) {
+		const struct gp_codec_spec codec[GP_STRUCTS] = {parse("smaq:main=6,outlier=8"),
+								parse(mixed ? "bf16" : "smaq:main=6,outlier=8"),
+								parse("smaq:main=6,outlier=8"), parse(of_state[mixed])};
 		for (int threads = 1; threads <= 2 * test_threads(); threads++) {
 			struct gp_device *dev;
 			struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = 1, .train = true, .seed = 3};

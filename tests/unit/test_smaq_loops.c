@@ -69,7 +69,7 @@ static void errors_stay_within_a_level_and_outliers_are_clamped(void **state)
 	static uint16_t codes[MOST], extras[MOST + GP_SMAQ_SLACK];
 	const struct gp_smaq s = values_of(0.25f, 0.8f, 6, 8, false);
 	fill(x, MOST, 0);
-	const size_t count = reference->quantize(&s, x, MOST, codes, extras);
+	const size_t count = reference->quantize(&s, x, MOST, NULL, codes, extras);
 	assert_int_equal(reference->dequantize(&s, codes, MOST, extras, y), count);
 	size_t outliers = 0;
 	for (int i = 0; i < MOST; i++) {
@@ -95,7 +95,7 @@ static void nearest_levels_halve_the_error_and_do_not_shrink_values(void **state
 	for (int nearest = 0; nearest < 2; nearest++) {
 		const struct gp_smaq s = values_of(0.25f, 0.8f, 6, 8, nearest);
 		fill(x, MOST, 0);
-		const size_t count = reference->quantize(&s, x, MOST, codes, extras);
+		const size_t count = reference->quantize(&s, x, MOST, NULL, codes, extras);
 		assert_int_equal(reference->dequantize(&s, codes, MOST, extras, y), count);
 		for (int i = 0; i < MOST; i++) {
 			const double z = ((double)x[i] - 0.25) / 0.8, w = ((double)y[i] - 0.25) / 0.8;
@@ -108,6 +108,55 @@ static void nearest_levels_halve_the_error_and_do_not_shrink_values(void **state
 		}
 	}
 	assert_true(lost[0] > 0.02 * size && fabs(lost[1]) < 0.002 * size);
+}
+
+/* Each value often, with draws of its own: its mean is what it was, but that of 0, which is always the level next to it. */
+static void drawn_levels_are_right_in_the_mean(void **state)
+{
+	(void)state;
+	enum { DRAWS = 4096 };
+	static const float values[] = {0.25f, 0.26f, -0.3f, 0.27f + 0.8f, 1.7f, -1.4f, 0};
+	static float x[MOST], y[MOST];
+	static uint16_t codes[MOST], extras[MOST + GP_SMAQ_SLACK], draws[MOST];
+	const struct gp_smaq s = values_of(0.25f, 0.8f, 6, 8, false);
+	for (size_t k = 0; k < sizeof values / sizeof values[0]; k++) {
+		double sum = 0, least = INFINITY, most = -INFINITY;
+		for (int at = 0; at < DRAWS; at += MOST) {
+			for (int i = 0; i < MOST; i++) {
+				x[i] = values[k];
+				draws[i] = (uint16_t)gp_rng_u32(3, k, (uint64_t)(at + i));
+			}
+			reference->quantize(&s, x, MOST, draws, codes, extras);
+			reference->dequantize(&s, codes, MOST, extras, y);
+			for (int i = 0; i < MOST; i++) {
+				sum += (double)y[i];
+				least = fmin(least, (double)y[i]);
+				most = fmax(most, (double)y[i]);
+			}
+		}
+		const double step = 0.8 / (fabsf(values[k] - 0.25f) > 0.8f ? 42 : 15);
+		if (values[k] == 0.0f)
+			assert_true(least == most && fabs(least) < step / 2);
+		else
+			assert_true(fabs(sum / DRAWS - (double)values[k]) < 0.05 * step);
+		assert_true(most - least < 1.01 * step && (most > least) == (values[k] != 0.25f && values[k] != 0.0f));
+	}
+}
+
+/* One deviation with the largest draw is the last level within it, however narrow levels are beside floats. */
+static void the_largest_draw_leaves_no_code_too_large(void **state)
+{
+	(void)state;
+	const float x[1] = {1};
+	const uint16_t draw[1] = {UINT16_MAX};
+	for (int width = 3; width <= 16; width++) {
+		uint16_t code[1], extras[1 + GP_SMAQ_SLACK];
+		float y[1];
+		const struct gp_smaq s = values_of(0, 1, width, 16, false);
+		assert_int_equal(reference->quantize(&s, x, 1, draw, code, extras), 0);
+		reference->dequantize(&s, code, 1, extras, y);
+		assert_true(y[0] == 1.0f);
+	}
 }
 
 static void moments_are_those_of_the_definition(void **state)
@@ -131,15 +180,16 @@ static void moments_are_those_of_the_definition(void **state)
 	}
 }
 
-static void check_against_reference(const struct gp_smaq_loops *l, const struct gp_smaq *s, const float *x, size_t n)
+static void check_against_reference(const struct gp_smaq_loops *l, const struct gp_smaq *s, const float *x, size_t n,
+				    const uint16_t *draws)
 {
 	static float y[MOST + 1], expected_y[MOST + 1];
 	static uint16_t codes[MOST + 1], expected[MOST + 1];
 	static uint16_t extras[MOST + GP_SMAQ_SLACK], expected_extras[MOST + GP_SMAQ_SLACK];
 	codes[n] = expected[n] = 0xa5a5;
 	y[n] = expected_y[n] = 4711;
-	const size_t count = reference->quantize(s, x, n, expected, expected_extras);
-	assert_int_equal(l->quantize(s, x, n, codes, extras), count);
+	const size_t count = reference->quantize(s, x, n, draws, expected, expected_extras);
+	assert_int_equal(l->quantize(s, x, n, draws, codes, extras), count);
 	assert_memory_equal(codes, expected, (n + 1) * sizeof codes[0]);
 	assert_memory_equal(extras, expected_extras, count * sizeof extras[0]);
 	assert_int_equal(reference->dequantize(s, codes, n, extras, expected_y), count);
@@ -151,6 +201,9 @@ static void every_instruction_set_gives_the_bits_of_the_reference(void **state)
 {
 	(void)state;
 	static float x[MOST];
+	static uint16_t draws[MOST];
+	for (size_t i = 0; i < MOST; i++)
+		draws[i] = i % 50 ? (uint16_t)gp_rng_u32(6, 10, i) : UINT16_MAX;
 	static const float scales[][2] = {{0, 1}, {0.3f, 0.7f}, {0, 0}, {1e30f, 1e36f}, {-1e-40f, 1e-41f}, {0, 1e38f}};
 	for (int k = 0; other(k); k++)
 		for (int i = 0; i < SIZES; i++)
@@ -164,9 +217,10 @@ static void every_instruction_set_gives_the_bits_of_the_reference(void **state)
 					for (size_t c = 0; c < sizeof scales / sizeof scales[0]; c++) {
 						struct gp_smaq s = values_of(scales[c][0], scales[c][1], widths[w][0],
 									     widths[w][1], false);
-						check_against_reference(other(k), &s, x, sizes[i]);
+						check_against_reference(other(k), &s, x, sizes[i], NULL);
+						check_against_reference(other(k), &s, x, sizes[i], draws);
 						s.half = 0.5f;
-						check_against_reference(other(k), &s, x, sizes[i]);
+						check_against_reference(other(k), &s, x, sizes[i], NULL);
 					}
 			}
 }
@@ -196,6 +250,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(errors_stay_within_a_level_and_outliers_are_clamped),
 		cmocka_unit_test(nearest_levels_halve_the_error_and_do_not_shrink_values),
+		cmocka_unit_test(drawn_levels_are_right_in_the_mean),
+		cmocka_unit_test(the_largest_draw_leaves_no_code_too_large),
 		cmocka_unit_test(moments_are_those_of_the_definition),
 		cmocka_unit_test(every_instruction_set_gives_the_bits_of_the_reference),
 		cmocka_unit_test(every_instruction_set_decodes_any_codes_alike),

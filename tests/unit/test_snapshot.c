@@ -44,7 +44,8 @@ static int teardown(void **state)
 	return system(command);
 }
 
-static const struct gp_codec_spec *coded; /* plans that are made keep their state encoded */
+/* In plans that are made everything passes through `coded`, or the optimizer's state alone through `coded_state`. */
+static const struct gp_codec_spec *coded, *coded_state;
 
 static struct gp_plan *new_plan(const struct gp_optim *optim, uint64_t seed)
 {
@@ -53,6 +54,8 @@ static struct gp_plan *new_plan(const struct gp_optim *optim, uint64_t seed)
 	struct gp_plan *p;
 	for (int i = 0; i < GP_STRUCTS; i++)
 		spec.coded[i] = coded;
+	if (coded_state)
+		spec.coded[GP_STRUCT_STATE] = coded_state;
 	spec.no_master = coded != NULL;
 	OK(dev->ops->plan_new(dev, &spec, &p, &err));
 	return p;
@@ -109,8 +112,9 @@ static struct gp_checkpoint *through_disk(const struct gp_snapshot *s, uint64_t 
 
 static void goes_on_as_before(const struct gp_optim *optim)
 {
-	struct gp_plan *p = new_plan(optim, 5), *q = new_plan(optim, 6);
+	struct gp_plan *p = new_plan(optim, 5), *q = new_plan(optim, coded_state ? 5 : 6);
 	struct gp_snapshot s = {0};
+	run_step(q, 7);
 	for (uint64_t step = 0; step < 3; step++)
 		run_step(p, step);
 	OK(gp_snapshot_add_plan(&s, p, &err));
@@ -125,7 +129,7 @@ static void goes_on_as_before(const struct gp_optim *optim)
 	uint64_t bytes = 0;
 	for (int i = 0; i < s.count; i++)
 		bytes += item_bytes(&s.item[i]);
-	assert_true(bytes <= gp_snapshot_plan_bytes(graph, coded));
+	assert_true(bytes <= gp_snapshot_plan_bytes(graph, coded_state ? coded_state : coded));
 	gp_checkpoint_close(c);
 	gp_snapshot_deinit(&s);
 	p->ops->plan_free(p);
@@ -163,6 +167,18 @@ static void state_that_lies_encoded_goes_on_as_it_was(void **state)
 		goes_on_as_before(&adam);
 		coded = NULL;
 	}
+}
+
+/* Draws are those of the run's seed and the number of updates, which go on. */
+static void state_that_is_rounded_stochastically_goes_on_with_the_same_draws(void **state)
+{
+	(void)state;
+	struct gp_codec_spec spec;
+	OK(gp_codec_spec_parse("smaq:main=6,outlier=8,round=stochastic", &spec, &err));
+	coded_state = &spec;
+	goes_on_as_before(&momentum);
+	goes_on_as_before(&adam);
+	coded_state = NULL;
 }
 
 /* A checkpoint has all values, and optimizer state of what is trained. */
@@ -344,6 +360,7 @@ int main(int argc, char **argv)
 		TEST(frozen_parameters_are_saved_without_optimizer_state),
 		TEST(plan_that_begins_again_is_as_new),
 		TEST(state_that_lies_encoded_goes_on_as_it_was),
+		TEST(state_that_is_rounded_stochastically_goes_on_with_the_same_draws),
 		TEST(state_that_does_not_fit_is_refused_and_changes_nothing),
 		TEST(codes_that_are_none_are_refused_and_change_nothing),
 		TEST(codec_memory_comes_back),

@@ -8,17 +8,24 @@
  */
 #include <math.h>
 
+#include "common/base/rng.h"
 #include "common/codec/stages/smaq.h"
 #include "kernels/loops/codec_loops.h"
 
 enum { MAIN, OUTLIER, ROUND, REACH };
-enum { ROUND_TRUNC, ROUND_NEAREST };
+enum { ROUND_TRUNC, ROUND_NEAREST, ROUND_STOCHASTIC };
 enum { HEAD = GP_SMAQ_HEAD, BLOCK = GP_QUANT_BLOCK };
 
 struct smaq {
 	struct gp_smaq_coder coder;
 	const struct gp_codec_loops *packing;
 	const struct gp_smaq_loops *loops;
+	gp_draw_words *draw; /* round=stochastic, else NULL */
+	uint64_t seed;
+	union {
+		uint32_t word[BLOCK / 2];
+		uint16_t half[BLOCK];
+	} draws;
 	uint16_t codes[BLOCK], extras[2 * BLOCK + GP_SMAQ_SLACK];
 };
 
@@ -54,6 +61,11 @@ static uint64_t state_bytes(const double *value, const struct gp_codec_setup *se
 	return sizeof(struct smaq);
 }
 
+bool gp_smaq_draws(const double *value)
+{
+	return (int)value[ROUND] == ROUND_STOCHASTIC;
+}
+
 void gp_smaq_init(struct gp_smaq_coder *c, const double *value, uint64_t n)
 {
 	const int width = (int)value[MAIN], outlier = (int)value[OUTLIER];
@@ -78,6 +90,8 @@ static enum gp_status open_smaq(const double *value, const struct gp_codec_setup
 	gp_smaq_init(&s->coder, value, setup->n);
 	s->packing = gp_codec_loops_choose();
 	s->loops = gp_smaq_loops_choose();
+	s->draw = gp_smaq_draws(value) ? gp_draw_words_choose() : NULL;
+	s->seed = setup->seed;
 	*state = s;
 	return GP_OK;
 }
@@ -116,6 +130,16 @@ void gp_smaq_write_head(const struct gp_smaq *v, uint64_t count, uint8_t out[GP_
 	gp_put_u32(out + 8, (uint32_t)count);
 }
 
+/* Random bits for the elements from `at` on; NULL: none are wanted. */
+static const uint16_t *draws_at(struct smaq *s, const struct gp_codec_pass *pass, uint64_t at, size_t n)
+{
+	const uint64_t stream = gp_rng_stream(GP_RNG_ROUNDING, pass->draw);
+	if (!s->draw)
+		return NULL;
+	s->draw(s->seed, stream, (pass->first + at) / 8, (n + 7) / 8, s->draws.word);
+	return s->draws.half;
+}
+
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	struct smaq *s = state;
@@ -128,7 +152,8 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 		const size_t here = s->coder.n - i < BLOCK ? (size_t)(s->coder.n - i) : BLOCK;
 		if (gp_codec_stopped(pass))
 			return false;
-		const size_t found = s->loops->quantize(&s->coder.values, x + i, here, s->codes, s->extras + waiting);
+		const size_t found = s->loops->quantize(&s->coder.values, x + i, here, draws_at(s, pass, i, here),
+							s->codes, s->extras + waiting);
 		s->packing->pack(s->codes, here, s->coder.width, codes + i / 8 * (uint64_t)s->coder.width);
 		count += found;
 		waiting = s->coder.extra_width ? waiting + found : 0;
@@ -261,7 +286,8 @@ const struct gp_codec_ops gp_codec_smaq = {
 					 "smaq:main=4,outlier=6", "smaq:main=5,outlier=6", "smaq:main=7,outlier=12",
 					 "smaq:main=8,outlier=8", "smaq:main=6,outlier=8,round=nearest",
 					 "smaq:main=3,outlier=4,round=nearest", "smaq:main=6,outlier=8,reach=12",
-					 "smaq:main=5,outlier=9,round=nearest,reach=30")},
+					 "smaq:main=5,outlier=9,round=nearest,reach=30",
+					 "smaq:main=6,outlier=8,round=stochastic,reach=16")},
 	.keys = 4,
 	.key = {{.name = "main",
 		 .min = 3,
@@ -274,11 +300,12 @@ const struct gp_codec_ops gp_codec_smaq = {
 		 .initial = 8,
 		 .help = "bits of a code within `reach`; beyond is clamped. Both widths include flag and sign"},
 		{.name = "round",
-		 .words = "trunc|nearest",
-		 .max = ROUND_NEAREST,
+		 .words = "trunc|nearest|stochastic",
+		 .max = ROUND_STOCHASTIC,
 		 .later = true,
 		 .help = "trunc: to the level towards the mean, as in the experiments that it comes from; nearest: to "
-			 "the nearest level, with half the error"},
+			 "the nearest level, with half the error; stochastic: up or down at random, so that the mean "
+			 "error is 0"},
 		{.name = "reach",
 		 .min = 1.5,
 		 .max = 1000,

@@ -9,6 +9,7 @@
 #define GP_CODEC_SMAQ_H
 
 #include "common/codec/codec_impl.h"
+#include "kernels/loops/draw_loops.h"
 #include "kernels/loops/smaq_loops.h"
 
 enum { GP_SMAQ_HEAD = 12 };
@@ -25,6 +26,8 @@ struct gp_smaq_coder {
 
 /* Everything but mean and deviation. */
 void gp_smaq_init(struct gp_smaq_coder *c, const double *value, uint64_t n);
+/* Whether it rounds stochastically: an encoder wants a draw for each element. */
+bool gp_smaq_draws(const double *value);
 /* Bytes of `count` codes of `width` bits. */
 uint64_t gp_smaq_packed_bytes(uint64_t count, int width);
 /* Whether every value that codes can say is finite. */

@@ -6,6 +6,7 @@
  * codes: it is waited for while those come down, and the extras follow. See common/codec/stages/smaq.c.
  * Test: tests/unit/test_cuda_codec.c
  */
+#include "common/base/rng.h"
 #include "common/codec/stages/smaq.h"
 #include "kernels/cuda/codec/cuda_codec.h"
 #include "kernels/cuda/codec/cuda_codec_table.h"
@@ -16,6 +17,7 @@ enum { KEY_MAIN, KEY_OUTLIER, SLACK = 16 };
 
 struct smaq {
 	struct gp_codec_site *site;
+	uint64_t seed;
 	struct gp_smaq_coder coder;
 	struct gpk_smaq numbers;
 	struct gpk_smaq_room room;
@@ -91,6 +93,7 @@ static enum gp_status open_smaq(const double *value, const struct gp_codec_setup
 	struct smaq *s = p;
 	const struct gp_smaq_coder *c = &s->coder;
 	s->site = setup->site;
+	s->seed = setup->seed;
 	gp_smaq_init(&s->coder, value, setup->n);
 	s->numbers = gp_cuda_smaq_numbers(value);
 	const struct sizes bytes = sizes_of(c->extra_width, setup);
@@ -111,13 +114,13 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	const struct gpk_smaq_head *const told = p->told;
 	const uint64_t code_bytes = gp_smaq_packed_bytes(c->n, c->width);
 	uint8_t *const codes = gp_cuda_codec_body(p, 0);
-	(void)pass;
 	*len = 0;
 	gp_rt_fill(p->stream, p->note, 0, sizeof *told);
 	if (s->extras)
 		gp_rt_fill(p->stream, s->extras, 0, gp_smaq_packed_bytes(c->n, c->extra_width) + SLACK);
 	gpk_smaq_measure(p->stream, &s->numbers, x, (int64_t)c->n, &s->room, p->note);
-	gpk_smaq_encode(p->stream, &s->numbers, x, (int64_t)c->n, &s->room, p->note, codes, s->extras);
+	gpk_smaq_encode(p->stream, &s->numbers, x, (int64_t)c->n, &s->room, p->note, s->seed,
+			gp_rng_stream(GP_RNG_ROUNDING, pass->draw), codes, s->extras);
 	gp_cuda_codec_ask(p, sizeof *told);
 	gp_rt_copy_down(p->stream, out + GP_SMAQ_HEAD, codes, code_bytes);
 	if (!gp_cuda_codec_answer(p) || told->bad || told->outliers > c->n)

@@ -25,6 +25,7 @@ struct gpk_smaq gp_cuda_smaq_numbers(const double *value)
 				 .outlier_step = 1 / c.values.outlier_scale,
 				 .top = c.values.top,
 				 .half = c.values.half,
+				 .drawn = gp_smaq_draws(value),
 				 .reach = c.reach};
 }
 

@@ -32,13 +32,20 @@ struct number {
 	bool outlier;
 };
 
+/* What is added to an element's number of levels before it is truncated; `draw`: of gpk_draw_of. */
+GPK_DEVICE float drawn_half(float x, float draw)
+{
+	return x == 0 ? 0.5f : draw;
+}
+
 /* Code of an element, from its distance from the mean and that distance in standard deviations. */
-GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float distance, float z)
+GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float distance, float z, float half)
 {
 	const float a = fabsf(z);
 	const unsigned flag = a > 1, sign = __float_as_uint(distance) >> 31;
-	const float scaled = (flag ? (a - 1) * q.outlier_scale : a * q.main_scale) + q.half;
-	const unsigned m = (unsigned)(scaled < q.top ? scaled : q.top);
+	const float scaled = (flag ? (a - 1) * q.outlier_scale : a * q.main_scale) + half;
+	const float most = flag ? q.top : q.main_scale;
+	const unsigned m = (unsigned)(scaled < most ? scaled : most);
 	struct number r;
 	r.code = (flag << 1 | sign) << q.low_bits | (m & ((1u << q.low_bits) - 1));
 	r.extra = m >> q.low_bits;

@@ -77,6 +77,14 @@ GPK_DEVICE void gpk_set8(const gpk_run<float> &r, int64_t at, int64_t n, const f
 	gpk_store4(r.x, at + 4, n, v + 4);
 }
 
+/* --- draws --------------------------------------------------------------------------------------------------------- */
+
+/* For codecs that round stochastically: the stream, and which of its elements' draws the run's first element has, a
+ * multiple of 8. gp_rng_block of rng.h, of seed 0. */
+struct gpk_store_draws {
+	uint64_t stream, first;
+};
+
 /* --- what is not representable ------------------------------------------------------------------------------------ */
 
 /* On: magnitudes up to `most`, and 0 in place of NaN. */

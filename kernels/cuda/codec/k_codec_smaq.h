@@ -9,6 +9,8 @@
 #ifndef GP_K_CODEC_SMAQ_H
 #define GP_K_CODEC_SMAQ_H
 
+#include <stdbool.h>
+
 #include "kernels/cuda/runtime/rt.h"
 
 #ifdef __cplusplus
@@ -28,6 +30,7 @@ struct gpk_smaq {
 	float main_scale, outlier_scale, top; /* scales: numbers of levels, 2^-10 to 2^16 */
 	float main_step, outlier_step;        /* 1 / scale */
 	float half;                           /* as struct gp_smaq has it */
+	bool drawn;                           /* round=stochastic: with a draw for each element in place of `half` */
 	float reach;                          /* |mean| + reach * std has to be finite */
 };
 
@@ -45,9 +48,11 @@ int64_t gpk_smaq_tiles(int64_t n);
 /* Mean and deviation of x to *head, which was zeroed. */
 void gpk_smaq_measure(struct gp_rt_stream *s, const struct gpk_smaq *q, const float *x, int64_t n,
 		      const struct gpk_smaq_room *room, struct gpk_smaq_head *head);
-/* Codes of x, and the extras packed to `extras`, which was zeroed as far as `n` of them reach; head->outliers. */
+/* Codes of x, and the extras packed to `extras`, which was zeroed as far as `n` of them reach; head->outliers. Draws, where
+ * q->drawn, are those of gp_rng_block (common/base/rng.h) with this seed and stream. */
 void gpk_smaq_encode(struct gp_rt_stream *s, const struct gpk_smaq *q, const float *x, int64_t n,
-		     const struct gpk_smaq_room *room, struct gpk_smaq_head *head, uint8_t *codes, uint8_t *extras);
+		     const struct gpk_smaq_room *room, struct gpk_smaq_head *head, uint64_t seed, uint64_t stream,
+		     uint8_t *codes, uint8_t *extras);
 /* x from codes and `count` extras. Where the codes have another number of outliers, *head, which was zeroed, has it in
  * `outliers`, and x is unspecified. */
 void gpk_smaq_decode(struct gp_rt_stream *s, const struct gpk_smaq *q, float mean, float std, const uint8_t *codes,

@@ -94,15 +94,18 @@ GPK_DEVICE void write_extras(struct extras *e, uint32_t more)
 /* A tile of smaq. Returns how many outliers it has. */
 template <typename Run>
 GPK_DEVICE uint32_t put_tile(const struct gpk_store &q, const gpk_store_smaq::table *t, const Run &x, int at, int n,
-			     struct placed to, const struct extras *e)
+			     struct placed to, const struct extras *e, const struct gpk_store_draws &draws)
 {
 	struct number r[GPK_STORE_GROUP];
 	unsigned code[GPK_STORE_GROUP];
 	float v[GPK_STORE_GROUP];
-	uint32_t mine = 0, all;
+	uint32_t mine = 0, all, word[4];
 	gpk_at8(x, at, n, v);
+	if (q.smaq.drawn)
+		gpk_rng_block(0, draws.stream, (draws.first + (uint64_t)at) / 8, word);
 	for (int i = 0; i < GPK_STORE_GROUP; i++) {
-		r[i] = gpk_store_smaq::number_at(q, t, v[i]);
+		const float half = q.smaq.drawn ? drawn_half(v[i], gpk_draw_of(word[i / 2], i % 2)) : q.smaq.half;
+		r[i] = gpk_store_smaq::number_at(q, t, v[i], half);
 		r[i].outlier = r[i].outlier && at + i < n;
 		code[i] = at + i < n ? r[i].code : 0;
 		mine += r[i].outlier;
@@ -119,12 +122,12 @@ GPK_DEVICE uint32_t put_tile(const struct gpk_store &q, const gpk_store_smaq::ta
 /* Returns the bytes of the extras; `head` gets their number. */
 template <typename Run>
 GPK_DEVICE uint32_t put_smaq(const struct gpk_store &q, const gpk_store_smaq::table *t, const Run &x, int n,
-			     struct placed to, uint8_t *head)
+			     struct placed to, const struct gpk_store_draws &draws, uint8_t *head)
 {
 	GPK_SHARED(uint16_t, found, [GPK_STORE_TILE + GPK_STORE_GROUP]);
 	struct extras e = {found, to.codes + to.bytes, 0, 0, q.smaq.extra_width};
 	for (int tile = 0; tile < n; tile += GPK_STORE_TILE) {
-		const uint32_t more = put_tile(q, t, x, tile + gpk_store_first(), n, to, &e);
+		const uint32_t more = put_tile(q, t, x, tile + gpk_store_first(), n, to, &e, draws);
 		if (e.width > 0)
 			write_extras(&e, more);
 		else
@@ -142,7 +145,8 @@ GPK_DEVICE uint32_t put_smaq(const struct gpk_store &q, const gpk_store_smaq::ta
 
 /* Returns the payload's bytes. */
 template <typename C, typename Run>
-GPK_DEVICE uint32_t encode_block(const struct gpk_store &q, const Run &x, int n, uint8_t *out)
+GPK_DEVICE uint32_t encode_block(const struct gpk_store &q, const Run &x, int n, const struct gpk_store_draws &draws,
+				 uint8_t *out)
 {
 	GPK_SHARED(typename C::table, table, [1]);
 	gpk_limited_run<Run> run = {x, {false, 0}};
@@ -153,7 +157,7 @@ GPK_DEVICE uint32_t encode_block(const struct gpk_store &q, const Run &x, int n,
 	uint32_t bytes = (uint32_t)C::head_bytes(q) + to.bytes;
 	C::put_head(q, table, out + LENGTH_BYTES);
 	if constexpr (C::has_extras)
-		bytes += put_smaq(q, table, run, n, to, out + LENGTH_BYTES);
+		bytes += put_smaq(q, table, run, n, to, draws, out + LENGTH_BYTES);
 	else
 		put_codes<C>(q, table, run, n, to);
 	if (threadIdx.x == 0)
@@ -259,7 +263,7 @@ GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS) encode_array(struct gpk_store q, T *x, 
 {
 	const int64_t block = blockIdx.x;
 	const gpk_run<T> run = {x + block * GPK_STORE_BLOCK};
-	encode_block<C>(q, run, elements_of(n, block), store + block * (int64_t)q.block_bytes);
+	encode_block<C>(q, run, elements_of(n, block), {0, 0}, store + block * (int64_t)q.block_bytes);
 }
 
 template <typename C, typename T>
@@ -276,7 +280,7 @@ GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS) round_trip_array(struct gpk_store q, T 
 	uint8_t *const own = room + blockIdx.x * (int64_t)q.block_bytes;
 	for (int64_t block = blockIdx.x; block * GPK_STORE_BLOCK < n; block += gridDim.x) {
 		const gpk_run<T> run = {x + block * GPK_STORE_BLOCK};
-		encode_block<C>(q, run, elements_of(n, block), own);
+		encode_block<C>(q, run, elements_of(n, block), {0, 0}, own);
 		decode_block<C>(q, own, run, elements_of(n, block));
 	}
 }
@@ -320,7 +324,7 @@ GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS) round_trip_pieces(struct gpk_store q, c
 	uint8_t *const own = room + blockIdx.x * (int64_t)q.block_bytes;
 	for (int i = (int)blockIdx.x; i < pieces; i += (int)gridDim.x) {
 		const struct gpk_param_run run = {from, to, piece[i]};
-		encode_block<C>(q, run, gpk_piece_elements(run.piece), own);
+		encode_block<C>(q, run, gpk_piece_elements(run.piece), {0, 0}, own);
 		decode_block<C>(q, own, run, gpk_piece_elements(run.piece));
 	}
 }
@@ -371,14 +375,15 @@ GPK_DEVICE void clear_rest(const struct gpk_store &q, int n, uint32_t bytes, uin
 }
 
 template <typename C>
-GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS)
-	encode_moments(struct gpk_store q, const struct gpk_piece *piece, float *room, uint8_t *state)
+GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS) encode_moments(struct gpk_store q, const struct gpk_piece *piece, float *room,
+							int which, uint64_t update, uint8_t *state)
 {
 	const struct gpk_piece p = piece[blockIdx.x];
 	const gpk_run<float> run = {room + p.room};
 	const struct moment to = moment_of(q, p, state);
 	const int n = gpk_piece_elements(p);
-	const uint32_t zero = find_zero(run.x, n), bytes = encode_block<C>(q, run, n, to.code);
+	const struct gpk_store_draws draws = {p.stream[which], (update << 35) + (uint64_t)p.first};
+	const uint32_t zero = find_zero(run.x, n), bytes = encode_block<C>(q, run, n, draws, to.code);
 	if (threadIdx.x == 0)
 		gpk_put_word(to.place, zero);
 	if constexpr (C::has_extras)
@@ -405,12 +410,12 @@ GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS)
 }
 
 extern "C" void gpk_moments_encode(struct gp_rt_stream *s, const struct gpk_store *q, const struct gpk_piece *piece,
-				   int pieces, const float *room, uint8_t *state)
+				   int pieces, const float *room, int which, uint64_t update, uint8_t *state)
 {
 	if (pieces > 0)
 		BY_CODEC(q->kind, C,
 			 GPK_LAUNCH(s, encode_moments<C>, (unsigned)pieces, GPK_STORE_THREADS, 0, *q, piece,
-				    (float *)room, state));
+				    (float *)room, which, update, state));
 }
 
 extern "C" void gpk_moments_decode(struct gp_rt_stream *s, const struct gpk_store *q, const struct gpk_piece *piece,

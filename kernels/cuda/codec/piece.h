@@ -23,6 +23,8 @@ struct gpk_piece {
 	int64_t count; /* elements of the parameter */
 	int64_t room;  /* where its moments are decoded, in floats (k_codec_store.h) */
 	int64_t first; /* the piece's first, in PyTorch's order; it has GPK_STORE_BLOCK, or those that are left */
+	/* For codecs that round stochastically: the stream of draws (gp_rng_block) of each moment. */
+	uint64_t stream[2];
 	/* PyTorch's shape, and how far apart elements along each axis lie in device memory. dim[0] 0: as PyTorch has them. */
 	int64_t dim[4], step[4];
 };

@@ -6,7 +6,8 @@
  */
 #include "kernels/cuda/plan/cuda_code.h"
 
-#include "common/codec/codec_store.h"
+#include "common/base/rng.h"
+#include "common/codec/moment_store.h"
 #include "kernels/cuda/codec/cuda_stored.h"
 #include "kernels/cuda/plan/cuda_moments.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
@@ -104,6 +105,9 @@ void gp_cuda_pieces_fill(struct cuda_plan *p)
 			struct gpk_piece *piece = &table[p->param[i].first_piece + k];
 			*piece = piece_of(p, i);
 			piece->first = (int64_t)k * GP_STORE_BLOCK;
+			for (int which = 0; which < 2; which++)
+				piece->stream[which] = gp_rng_stream(
+					GP_RNG_ROUNDING, gp_moment_array(p->base.spec.seed, g->param[i].name, which));
 		}
 	}
 	gp_cuda_moments_rooms(p, table);
