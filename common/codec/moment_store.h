@@ -22,9 +22,11 @@ uint64_t gp_moment_bytes(const struct gp_codec_spec *spec, uint64_t n);
 /* What codecs that round stochastically draw from: the same array and update give the same draws, on every device and in
  * every part of a split model. Updates are counted modulo 2^29, arrays have up to 2^35 elements. */
 struct gp_moment_draw {
-	uint64_t array;  /* gp_moment_array */
-	uint64_t update; /* the optimizer's, from 1 */
+	uint64_t array; /* gp_moment_array */
+	uint64_t
+		update; /* the optimizer's, from 1; with GP_MOMENT_CUT, what is made of it between that update and the next */
 };
+#define GP_MOMENT_CUT (UINT64_C(1) << 28)
 
 /* Names array `which` of a parameter's state, in a training that draws from `seed`. */
 uint64_t gp_moment_array(uint64_t seed, const char *parameter, int which);

@@ -294,7 +294,7 @@ static enum gp_status move_cut_code(const struct gp_st_item *item, const struct 
 	if (status == GP_OK) {
 		const struct gp_moment_draw draw = {
 			gp_moment_array(plan->spec.seed, plan->spec.graph->param[index].name, which),
-			plan->ops->optim_count_get(plan)};
+			plan->ops->optim_count_get(plan) | GP_MOMENT_CUT};
 		cut_coded(c, &draw, item->data, whole, part, room, cut, code);
 		status = plan->ops->optim_code_set(plan, index, which, code, err);
 	}
@@ -348,11 +348,10 @@ enum gp_status gp_snapshot_move_plan(const struct gp_snapshot *s, uint64_t steps
 	for (int i = 0; i < g->params; i++)
 		largest = g->param[i].count > largest ? g->param[i].count : largest;
 	GP_TRY(gp_alloc_array(&room, largest, sizeof(float), err));
+	plan->ops->optim_count_set(plan, steps);
 	const enum gp_status status = move_arrays(s, plan, room, err);
 	gp_free(room);
-	GP_TRY(status);
-	plan->ops->optim_count_set(plan, steps);
-	return GP_OK;
+	return status;
 }
 
 /* --- to the beginning --------------------------------------------------------------------------------------------- */

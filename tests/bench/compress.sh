@@ -6,6 +6,7 @@
 #   images   ResNet-18 and ResNet-34 of WIDTH from nothing on CIFAR-10 at 32x32, all seeds
 #   text     the encoder of WEIGHTS (of TEXT_MODEL) fine-tuned on STS-B: fp32 with each of TEXT_RATES, the others with
 #            the best of these
+#   times    milliseconds of a batch of images and of text with each method, by turns; wants a quiet machine
 #   step     MobileNetV2 on 64 pictures of 224x224 in 8 chunks: seconds of a step, by turns, and what is kept of a chunk;
 #            wants a quiet machine
 #   sessions how many sessions of the quickstart's model fit into 8 GiB of a server
@@ -18,7 +19,7 @@
 # command; the variables below change settings (SEEDS, EPOCHS, CODECS, ...). Figures: RESULTS.md
 
 set -u -o pipefail
-usage="usage: $0 BUILD-FOLDER RESULTS CIFAR10 GLUE TOKENIZER WEIGHTS [images|text|step|sessions|table...]"
+usage="usage: $0 BUILD-FOLDER RESULTS CIFAR10 GLUE TOKENIZER WEIGHTS [images|text|times|step|sessions|table...]"
 results=${2:?$usage} cifar=${3:?$usage} glue=${4:?$usage} tokenizer=${5:?$usage} weights=${6:?$usage}
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
@@ -31,6 +32,7 @@ codecs=${CODECS:-fp16 bf16 fp8 s2fp8 smaq:main=6,outlier=8 smaq:main=6,outlier=8
 width=${WIDTH:-0.25} epochs=${EPOCHS:-5} batch=${BATCH:-64} lr=${LR:-0.05}
 models=${MODELS:-resnet18 resnet34}
 text_model=${TEXT_MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024} text_epochs=${TEXT_EPOCHS:-6} text_batch=${TEXT_BATCH:-10}
+time_steps=${TIME_STEPS:-30} time_rounds=${TIME_ROUNDS:-3} # of times
 text_rates=${TEXT_RATES:-2e-5 1e-4 2e-4 5e-4} text_max=${TEXT_MAX:-64}
 step_methods=${STEP_METHODS:-none maps=bf16 maps=uniform:bits=8 recompute} rounds=${ROUNDS:-5} steps=${STEPS:-4}
 session_methods=${SESSION_METHODS:-none maps=bf16 maps=fp8,state=bf16 recompute}
@@ -109,9 +111,9 @@ train_and_note() { # KEY METHOD QUALITY QUALITY FLAG...
 
 # --- parts ---------------------------------------------------------------------------------------------------------------
 
-images_one() { # KEY METHOD SEED MODEL
+images_one() { # KEY METHOD SEED MODEL FLAG...
 	train_and_note "$1" "$2" val_acc val_loss --model "$4:width=$width,stem=cifar" --data "cifar10:$cifar" --batch "$batch" \
-		--chunks 1 --epochs "$epochs" --lr "$lr" --momentum 0.9 --weight-decay 5e-4 --schedule cosine --warmup 50 --seed "$3"
+		--chunks 1 --lr "$lr" --momentum 0.9 --weight-decay 5e-4 --seed "$3" "${@:5}"
 }
 
 images_all() {
@@ -121,26 +123,26 @@ images_all() {
 		for model in $models; do
 			while read -r method; do
 				k=$(key images "$model width=$width epochs=$epochs batch=$batch lr=$lr" "$method" "$seed")
-				run "$k" images_one "$k" "$method" "$seed" "$model"
+				run "$k" images_one "$k" "$method" "$seed" "$model" --epochs "$epochs" --schedule cosine --warmup 50
 			done < <(methods)
 		done
 	done
 }
 
-text_one() { # KEY METHOD SEED RATE
+text_one() { # KEY METHOD SEED RATE FLAG...
 	local skip='classifier.*'
 	[ "$(head -c 1000000 "$weights" | grep -a -c '"lm_head\.')" -gt 0 ] && skip+=',lm_head.*'
 	mkdir -p "$work/tokens"
 	train_and_note "$1" "$2" val_pearson val_spearman --model "$text_model" --data "glue-stsb:$glue,max=$text_max" \
 		--tokenizer "$tokenizer" --token-cache "$work/tokens" --init "$weights" --init-skip "$skip" --batch "$text_batch" \
-		--chunks 1 --epochs "$text_epochs" --optimizer adamw --lr "$4" --adam-eps 1e-8 --weight-decay 0.01 \
-		--no-decay '*.bias,*.LayerNorm.*' --schedule linear --warmup 0.1 --pad max --seed "$3"
+		--chunks 1 --optimizer adamw --lr "$4" --adam-eps 1e-8 --weight-decay 0.01 --no-decay '*.bias,*.LayerNorm.*' \
+		--schedule linear --warmup 0.1 --pad max --seed "$3" "${@:5}"
 }
 
 text_row() { # RATE METHOD SEED
 	local k
 	k=$(key text "$text_model max=$text_max epochs=$text_epochs batch=$text_batch lr=$1" "$2" "$3")
-	run "$k" text_one "$k" "$2" "$3" "$1"
+	run "$k" text_one "$k" "$2" "$3" "$1" --epochs "$text_epochs"
 }
 
 # That with which fp32 has the highest Pearson correlation with the first seed.
@@ -164,6 +166,27 @@ text_all() {
 	for seed in $seeds; do
 		while read -r method; do
 			text_row "$rate" "$method" "$seed"
+		done < <(methods)
+	done
+}
+
+times_row() { # METHOD ROUND
+	local model k
+	for model in $models; do
+		[ "$cifar" != - ] || break
+		k=$(key times "$model width=$width batch=$batch threads=$threads steps=$time_steps" "$1" "$2")
+		run "$k" images_one "$k" "$1" "$2" "$model" --steps "$time_steps" --no-eval
+	done
+	[ "$glue" != - ] && [ "$weights" != - ] || return 0
+	k=$(key times "$text_model max=$text_max batch=$text_batch threads=$threads steps=$time_steps" "$1" "$2")
+	run "$k" text_one "$k" "$1" "$2" 1e-4 --steps "$time_steps" --no-eval
+}
+
+times_all() {
+	local round method
+	for ((round = 1; round <= time_rounds; round++)); do
+		while read -r method; do
+			times_row "$method" "$round"
 		done < <(methods)
 	done
 }
@@ -254,6 +277,31 @@ quality_table() { # PART NAME-OF-FIGURE...
 		}' "$results"
 }
 
+times_table() {
+	awk -F '\t' '
+		$1 == "times" {
+			row = $2 "\t" $3
+			if (!(row in n)) order[++count] = row
+			value[row, ++n[row]] = $9
+		}
+		function median(m,  i, k, x, v) {
+			for (i = 1; i <= n[m]; i++) { x = value[m, i]; for (k = i - 1; k > 0 && v[k] > x; k--) v[k + 1] = v[k]; v[k + 1] = x }
+			return v[int((n[m] + 1) / 2)]
+		}
+		END {
+			if (!count) exit
+			print "| settings | method | runs | ms per batch, median | by none |"
+			print "|---|---|---:|---:|---:|"
+			for (i = 1; i <= count; i++) {
+				row = order[i]
+				split(row, p, "\t")
+				base = p[1] "\tnone"
+				printf "| %s | `%s` | %d | %.1f | %s |\n", p[1], p[2], n[row], 1e3 * median(row),
+					base in n ? sprintf("%.2f", median(row) / median(base)) : ""
+			}
+		}' "$results"
+}
+
 step_table() {
 	awk -F '\t' '
 		$1 == "step" {
@@ -285,13 +333,14 @@ sessions_table() {
 tables() {
 	quality_table images accuracy loss 100
 	quality_table text Pearson Spearman 100
+	times_table
 	step_table
 	sessions_table
 }
 
-[ $# -gt 0 ] || set -- images text step sessions
+[ $# -gt 0 ] || set -- images text times step sessions
 for part in "$@"; do
-	case $part in images | text | step | sessions | table) ;; *) echo "no part is named '$part'; $usage" >&2 && exit 2 ;; esac
+	case $part in images | text | times | step | sessions | table) ;; *) echo "no part is named '$part'; $usage" >&2 && exit 2 ;; esac
 done
 for part in "$@"; do
 	[ "$part" = table ] || "${part}_all"

@@ -418,13 +418,16 @@ static void codes_of_state_are_those_of_the_processor(void **state)
 	for (int i = 0; i <= SPECS; i++) {
 		const char *text = i < SPECS ? specs[i] : "smaq:main=6,outlier=8,round=stochastic";
 		const struct gp_codec_spec codec = parse(text);
-		struct gp_plan_spec spec = {.graph = g, .batch = 1, .slots = 1, .train = true, .optim = optimizers[2]};
+		struct gp_plan_spec spec = {
+			.graph = g, .batch = 1, .slots = 1, .train = true, .seed = 3, .optim = optimizers[2]};
 		spec.coded[GP_STRUCT_STATE] = &codec;
 		struct gp_plan *p = make_plan(cpu, &spec), *q = make_plan(dev, &spec), *r = make_plan(dev, &spec);
 		const uint64_t bytes = p->ops->optim_code_bytes(p, 0);
 		uint8_t *want = gp_calloc(bytes, 1), *got = gp_calloc(bytes, 1);
 		assert_true(want && got);
 		assert_int_equal(q->ops->optim_code_bytes(q, 0), bytes);
+		p->ops->optim_count_set(p, 6);
+		q->ops->optim_count_set(q, 6);
 		set_state(p, n);
 		set_state(q, n);
 		for (int which = 0; which < 2; which++) {
