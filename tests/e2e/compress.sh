@@ -100,6 +100,10 @@ refused() { # STATUS WORDS FLAG...
 	grep -- "$2" "$work/refused.log" >/dev/null || fail "no '$2': $(cat "$work/refused.log")"
 }
 refused 3 compress "${go_on[@]}" "$work/local" --resume --compress state=bf16
+refused 3 "the run was begun with --compress '" "${pictures[@]}" --model mobilenetv2:width=0.35,stem=cifar --cut 3:-3 --steps 6 \
+	--optimizer adam --schedule const --checkpoint "$work/local" --resume
+refused 3 "weights-master=off', but the run has it at '...[^']*round=stochastic'" "${go_on[@]}" "$work/local" --resume \
+	--compress "$(all smaq maps grad-maps weights weight-grads),state=smaq:round=stochastic,weights-master=off"
 refused 2 'topk cannot' "${model[@]}" --compress state=topk:ratio=0.1
 refused 2 'needs weights=' "${model[@]}" --compress state=bf16,weights-master=off
 refused 3 'padded to the same length' --model bert:dim=32,layers=2,heads=2,ffn=32 "${texts[@]}" --pad drop --compress grad-maps=smaq
