@@ -351,9 +351,16 @@ static void setting_that_differs_is_named(void **state)
 	now = manifest_of(1);
 	now.spec.count--;
 	assert_int_equal(gp_pairs_compare(&run.spec, &now.spec, "--", &err), GP_INVALID);
-	assert_non_null(strstr(err.text, "'codec-act-up' of the run's checkpoint"));
+	assert_non_null(strstr(err.text, "the run was begun with --codec-act-up '"));
 	assert_int_equal(gp_pairs_compare(&now.spec, &run.spec, "--", &err), GP_INVALID);
-	assert_non_null(strstr(err.text, "--codec-act-up is not in"));
+	assert_non_null(strstr(err.text, "--codec-act-up is '"));
+	assert_non_null(strstr(err.text, "the run was begun without"));
+	now = manifest_of(1); /* long values from shortly before they differ */
+	run.spec.pair[0].value = "uniform:bits=8 uniform:bits=8 uniform:bits=8 uniform:bits=8 uniform:bits=8 bf16";
+	now.spec.pair[0].value = "uniform:bits=8 uniform:bits=8 uniform:bits=8 uniform:bits=8 uniform:bits=8 bf16+zstd";
+	assert_int_equal(gp_pairs_compare(&run.spec, &now.spec, "--", &err), GP_INVALID);
+	assert_string_equal(
+		err.text, "--batch is '... uniform:bits=8 bf16+zstd', but the run has it at '... uniform:bits=8 bf16'");
 }
 
 static void text_that_is_no_utf8_is_not_written(void **state)
