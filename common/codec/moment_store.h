@@ -20,11 +20,11 @@
 uint64_t gp_moment_bytes(const struct gp_codec_spec *spec, uint64_t n);
 
 /* What codecs that round stochastically draw from: the same array and update give the same draws, on every device and in
- * every part of a split model. Updates are counted modulo 2^29, arrays have up to 2^35 elements. */
+ * every part of a split model. Draws differ for updates below 2^28 and arrays of up to 2^35
+ * elements. */
 struct gp_moment_draw {
-	uint64_t array; /* gp_moment_array */
-	uint64_t
-		update; /* the optimizer's, from 1; with GP_MOMENT_CUT, what is made of it between that update and the next */
+	uint64_t array;  /* gp_moment_array */
+	uint64_t update; /* updates so far; with GP_MOMENT_CUT: encoded again since, because a rank has shrunk */
 };
 #define GP_MOMENT_CUT (UINT64_C(1) << 28)
 

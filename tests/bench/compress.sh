@@ -277,16 +277,18 @@ quality_table() { # PART NAME-OF-FIGURE...
 		}' "$results"
 }
 
+# The middle one of value[m, 1] to value[m, n[m]], for awk.
+median_of='function median(m,  i, k, x, v) {
+	for (i = 1; i <= n[m]; i++) { x = value[m, i]; for (k = i - 1; k > 0 && v[k] > x; k--) v[k + 1] = v[k]; v[k + 1] = x }
+	return v[int((n[m] + 1) / 2)]
+}'
+
 times_table() {
-	awk -F '\t' '
+	awk -F '\t' "$median_of"'
 		$1 == "times" {
 			row = $2 "\t" $3
 			if (!(row in n)) order[++count] = row
 			value[row, ++n[row]] = $9
-		}
-		function median(m,  i, k, x, v) {
-			for (i = 1; i <= n[m]; i++) { x = value[m, i]; for (k = i - 1; k > 0 && v[k] > x; k--) v[k + 1] = v[k]; v[k + 1] = x }
-			return v[int((n[m] + 1) / 2)]
 		}
 		END {
 			if (!count) exit
@@ -303,14 +305,10 @@ times_table() {
 }
 
 step_table() {
-	awk -F '\t' '
+	awk -F '\t' "$median_of"'
 		$1 == "step" {
 			if (!($3 in n)) order[++count] = $3
 			value[$3, ++n[$3]] = $9; maps[$3] = $5; peak[$3] = $7
-		}
-		function median(m,  i, k, x, v) {
-			for (i = 1; i <= n[m]; i++) { x = value[m, i]; for (k = i - 1; k > 0 && v[k] > x; k--) v[k + 1] = v[k]; v[k + 1] = x }
-			return v[int((n[m] + 1) / 2)]
 		}
 		END {
 			if (!count) exit
