@@ -90,7 +90,7 @@ static void check_max_pool(const struct gpk_window *w, enum gp_rt_type type)
 	for (int64_t i = 0; i < r.x.n; i++)
 		r.x.host[i] = roundf(2 * r.x.host[i]); /* many equal ones */
 	tensor_up(&r.x);
-	void *const places = device_room(gpk_place_bytes(w) * (uint64_t)r.y.n);
+	void *const places = device_room((uint64_t)gpk_place_bits(w, type) * (uint64_t)r.y.n / 8);
 	each_meeting(w, meet_max, &r.c);
 	for (int64_t i = 0; i < r.y.n; i++)
 		r.c.dx[r.c.from[i] * w->channels + i % w->channels] += r.dy.host[i];

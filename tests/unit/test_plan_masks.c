@@ -17,12 +17,14 @@
 #include "common/graph/ops/op_pool.h"
 #include "kernels/device_registry.h"
 #include "tests/unit/ok.h"
+#include "tests/unit/test_device.h"
 
-enum { BATCH = 4, SIDE = 12, PIXELS = BATCH * SIDE * SIDE, CHANNELS = 24, ALIGN = 64 };
+enum { BATCH = 4, SIDE = 12, PIXELS = BATCH * SIDE * SIDE, CHANNELS = 24 };
 
 static uint64_t aligned(uint64_t bytes)
 {
-	return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+	const uint64_t align = on_cpu() ? 64 : 256;
+	return (bytes + align - 1) / align * align;
 }
 
 static struct gp_graph *begin(void)
@@ -59,7 +61,7 @@ static uint64_t kept_bytes(const struct gp_graph *g)
 	struct gp_device *dev;
 	struct gp_plan_memory m;
 	const struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = 1, .train = true, .grad_inputs = 1};
-	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
 	OK(dev->ops->plan_estimate(dev, &spec, &m, &err));
 	dev->ops->close(dev);
 	return m.activations;
@@ -78,12 +80,13 @@ static void an_activation_before_a_pooling_keeps_a_bit_and_the_pooling_a_place(v
 {
 	(void)state;
 	const struct {
-		int kernel, stride, out, bits;
-	} pools[] = {{2, 2, 7, 2}, {3, 2, 6, 4}, {5, 5, 3, 8}};
+		int kernel, stride, out, bits, on_gpu;
+	} pools[] = {{2, 2, 7, 2, 4}, {3, 2, 6, 4, 4}, {5, 5, 3, 8, 8}};
 	const uint64_t mask = aligned(PIXELS * CHANNELS / 8);
 	for (size_t i = 0; i < sizeof pools / sizeof pools[0]; i++) {
 		const uint64_t pixels = (uint64_t)(BATCH * pools[i].out * pools[i].out);
-		const uint64_t words = (uint64_t)(CHANNELS * pools[i].bits + 31) / 32;
+		const int bits = on_cpu() ? pools[i].bits : pools[i].on_gpu;
+		const uint64_t words = (uint64_t)(CHANNELS * bits + 31) / 32;
 		struct gp_graph *g = activation_and_pool(GP_OP_RELU6, pools[i].kernel, pools[i].stride, false);
 		assert_int_equal(kept_bytes(g), mask + aligned(4 * pixels * words));
 		gp_graph_free(g);
@@ -118,6 +121,8 @@ static struct gp_graph *frozen_norm(const char *frozen, bool keeps_map)
 static void a_frozen_norm_keeps_its_input_where_it_has_to_alone(void **state)
 {
 	(void)state;
+	if (!on_cpu()) /* a GPU keeps a frozen norm's output */
+		return;
 	struct gp_graph *all = frozen_norm("[nd].*", false), *norm = frozen_norm("n.*", false);
 	const uint64_t map = PIXELS * CHANNELS * 4, little = map / 16;
 	assert_true(kept_bytes(all) < little);
@@ -148,7 +153,7 @@ static void run(const struct gp_graph *g, int threads, struct results *r)
 	struct gp_plan *p;
 	const struct gp_plan_spec spec = {
 		.graph = g, .batch = BATCH, .slots = 1, .train = true, .grad_inputs = 1, .seed = 2};
-	OK(gp_device_open("cpu", threads, &dev, &err));
+	OK(gp_device_open(test_device(), threads, &dev, &err));
 	OK(dev->ops->plan_new(dev, &spec, &p, &err));
 	r->outputs = BATCH * gp_shape_elements(&gp_graph_output_type(g, 0)->shape);
 	draw(dev->ops->buffer(p, 0, GP_BUF_INPUT, 0), PIXELS * CHANNELS, 1);
@@ -179,7 +184,7 @@ static void expect_equal(const float *got, const float *want, uint64_t n, const 
 static void expect_same(struct gp_graph *bits, struct gp_graph *map)
 {
 	static struct results got, want;
-	for (int threads = 1; threads < 3; threads++) {
+	for (int threads = 1; threads <= test_threads(); threads++) {
 		run(bits, threads, &got);
 		run(map, threads, &want);
 		expect_equal(got.out, want.out, got.outputs, "output");

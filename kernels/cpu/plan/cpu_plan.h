@@ -24,8 +24,8 @@
  *   - a value of the plan's edge lies in an IO buffer, and one that crosses a block is kept with --recompute;
  *   - where gradients of maps are coded, or behind a frozen norm maps lie encoded, and the model may be cut there, so that all
  *     parts read the same values.
- * Maximum pooling keeps the place of each maximum in 1, 2, 4 or 8 bits, as its window needs. On CUDA devices it takes a byte,
- * and an activation keeps its value, or a bit where maps lie encoded.
+ * Maximum pooling keeps the place of each maximum in 1, 2, 4 or 8 bits, as its window needs. On CUDA devices it takes 4 or 8
+ * bits, and activations that stand alone keep masks by the same rule (kernels/plan/plan_masks.h).
  *
  * Glossary: value = what a node makes; grad = gradient with respect to a value; saved = kept per slot from forward to
  * backward; tmp = room of one op during one call; view = a node that computes nothing because its value is its
@@ -225,12 +225,10 @@ void gp_cpu_bn_forget(struct cpu_plan *p);
 /* cpu_plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);
 /*
- * cpu_plan_masks.c. Whether nothing is cut between two nodes, or that makes no difference, as neither maps lie encoded nor their
- * gradients are coded (spec.cuts). Whether a frozen batch norm keeps a mask of its activation in place of its input; `reader`:
- * the only reader of its value, if that would normalize as it reads, else NULL. Which activations that stand alone keep masks,
- * when all nodes have been prepared.
+ * cpu_plan_masks.c. Whether a frozen batch norm keeps a mask of its activation in place of its input; `reader`: the only reader
+ * of its value, if that would normalize as it reads, else NULL. Which activations that stand alone keep masks, when all nodes
+ * have been prepared.
  */
-bool gp_cpu_same_part(const struct cpu_plan *p, const struct cpu_node *before, const struct cpu_node *behind);
 bool gp_cpu_bn_may_mask(const struct cpu_plan *p, const struct cpu_node *n, const struct cpu_node *reader);
 void gp_cpu_choose_masks(struct cpu_plan *p);
 /* cpu_plan_layout.c: the walk, and what is the CPU's own in it. */

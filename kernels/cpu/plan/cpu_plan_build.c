@@ -11,6 +11,7 @@
 #include "kernels/cpu/plan/cpu_fold.h"
 #include "kernels/cpu/plan/cpu_moments.h"
 #include "kernels/plan/plan_check.h"
+#include "kernels/plan/plan_masks.h"
 #include "kernels/plan/plan_store.h"
 
 static const struct cpu_op *const ops[GP_OP_COUNT] = {
@@ -83,7 +84,8 @@ static void fold_activations(struct cpu_plan *p)
 		enum gp_op op = g->node[i].op;
 		struct cpu_node *before = gp_cpu_input(p, &p->node[i], 0);
 		if ((op != GP_OP_RELU && op != GP_OP_RELU6) || before->base.g->op != GP_OP_BATCH_NORM ||
-		    gp_graph_readers(g, before->base.first_value) != 1 || !gp_cpu_same_part(p, before, &p->node[i]))
+		    gp_graph_readers(g, before->base.first_value) != 1 ||
+		    !gp_walk_same_part(&p->walk, &before->base, &p->node[i].base))
 			continue;
 		before->act = op == GP_OP_RELU ? CPU_ACT_RELU : CPU_ACT_RELU6;
 		before->folded = true;
@@ -125,7 +127,7 @@ static void share_batch_norms(struct cpu_plan *p)
 			n->fed = true;
 			before->feeds = n;
 		}
-		if (!hosts(reader) || !gp_cpu_same_part(p, n, reader))
+		if (!hosts(reader) || !gp_walk_same_part(&p->walk, &n->base, &reader->base))
 			reader = NULL;
 		n->masks = gp_cpu_bn_may_mask(p, n, reader);
 		if (reader && !n->masks) {

@@ -3,31 +3,18 @@
  * ReLU, ReLU6, addition of two values or more, and identity on the GPU, where
  * they stand alone (behind a batch norm they are part of it, see
  * cuda_plan_build.c). Where an activation's gradient passes is found from its
- * own output, or from a mask of bits where maps lie encoded. An identity is a
- * view but where input and output of a plan are apart.
+ * own output, or from a mask of bits (choose_masks of cuda_plan_build.c). An
+ * identity is a view but where input and output of a plan are apart.
  * Test: tests/unit/test_cuda_ops.c
  */
 #include <string.h>
 
 #include "kernels/cuda/ops/k_elementwise.h"
 #include "kernels/cuda/plan/cuda_plan.h"
-#include "kernels/plan/plan_store.h"
 
 static bool is_six(const struct cuda_call *c)
 {
 	return c->node->base.g->op == GP_OP_RELU6;
-}
-
-/* A codec may not give zeros back as zeros, so that a decoded map does not say where the gradient passes. */
-static enum gp_status act_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
-{
-	(void)err;
-	n->masks = gp_walk_stores(&p->walk) && n->base.need_grad;
-	if (n->masks) {
-		n->base.saves_out = 0;
-		n->base.saved_bytes = gpk_mask_bytes(gp_cuda_elements(p, n));
-	}
-	return GP_OK;
 }
 
 static void act_forward(const struct cuda_call *c)
@@ -77,8 +64,8 @@ static void identity_forward(const struct cuda_call *c)
 
 #define ACT_OP(op_name)                                                                                                \
 	{                                                                                                              \
-		.name = op_name, .saves_out = 1, .in_place = true, .in_place_backward = true, .prepare = act_prepare,  \
-		.forward = act_forward, .backward = act_backward,                                                      \
+		.name = op_name, .saves_out = 1, .in_place = true, .in_place_backward = true, .forward = act_forward,  \
+		.backward = act_backward,                                                                              \
 	}
 
 const struct cuda_op gp_cuda_op_relu = ACT_OP("relu");

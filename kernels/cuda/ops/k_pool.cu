@@ -42,9 +42,56 @@ GPK_DEVICE void largest(const struct gpk_window &w, const T *image, const struct
 		}
 }
 
+/* Places of V neighbours, as they are kept: numbers of a type, or four bits each (half_places). */
+struct half_places;
+
+template <typename P, int V> struct kept_places {
+	GPK_DEVICE void put(void *saved, int64_t at, const uint32_t (&where)[V])
+	{
+		gpk_pack<P, V> places;
+		GPK_UNROLL
+		for (int i = 0; i < V; i++)
+			places.of[i] = (P)where[i];
+		*reinterpret_cast<gpk_pack<P, V> *>((P *)saved + at) = places;
+	}
+	GPK_DEVICE void get(const void *saved, int64_t at, uint32_t (&where)[V])
+	{
+		const gpk_pack<P, V> places = *reinterpret_cast<const gpk_pack<P, V> *>((const P *)saved + at);
+		GPK_UNROLL
+		for (int i = 0; i < V; i++)
+			where[i] = places.of[i];
+	}
+};
+
+template <int V> struct half_word {
+	using type = uint32_t; /* of eight neighbours */
+};
+template <> struct half_word<4> {
+	using type = uint16_t;
+};
+
+template <int V> struct kept_places<half_places, V> {
+	using word_type = typename half_word<V>::type;
+	GPK_DEVICE void put(void *saved, int64_t at, const uint32_t (&where)[V])
+	{
+		uint32_t word = 0;
+		GPK_UNROLL
+		for (int i = 0; i < V; i++)
+			word |= where[i] << (4 * i);
+		((word_type *)saved)[at / V] = (word_type)word;
+	}
+	GPK_DEVICE void get(const void *saved, int64_t at, uint32_t (&where)[V])
+	{
+		const uint32_t word = ((const word_type *)saved)[at / V];
+		GPK_UNROLL
+		for (int i = 0; i < V; i++)
+			where[i] = word >> (4 * i) & 15u;
+	}
+};
+
 template <typename T, int V, typename P>
 GPK_KERNEL GPK_BOUNDS(THREADS) max_forward(struct gpk_window w, struct gpk_places p, const T *GPK_RESTRICT x,
-					   T *GPK_RESTRICT y, P *GPK_RESTRICT saved)
+					   T *GPK_RESTRICT y, void *GPK_RESTRICT saved)
 {
 	const int64_t channel = gpk_first_channel(V), channels = w.channels;
 	if (channel >= channels)
@@ -55,19 +102,14 @@ GPK_KERNEL GPK_BOUNDS(THREADS) max_forward(struct gpk_window w, struct gpk_place
 		uint32_t where[V];
 		largest<T, V>(w, x + at.image * w.h * w.w * channels + channel, at, best, where);
 		gpk_write<T, V>(y + r * channels + channel, best);
-		if (!saved)
-			continue;
-		gpk_pack<P, V> places;
-		GPK_UNROLL
-		for (int i = 0; i < V; i++)
-			places.of[i] = (P)where[i];
-		*reinterpret_cast<gpk_pack<P, V> *>(saved + r * channels + channel) = places;
+		if (saved)
+			kept_places<P, V>::put(saved, r * channels + channel, where);
 	}
 }
 
 template <typename T, int V, typename P>
 GPK_KERNEL GPK_BOUNDS(THREADS) max_backward(struct gpk_window w, struct gpk_places p, const T *GPK_RESTRICT dy,
-					    const P *GPK_RESTRICT saved, T *GPK_RESTRICT dx)
+					    const void *GPK_RESTRICT saved, T *GPK_RESTRICT dx)
 {
 	const int64_t channel = gpk_first_channel(V), channels = w.channels;
 	if (channel >= channels)
@@ -83,20 +125,25 @@ GPK_KERNEL GPK_BOUNDS(THREADS) max_backward(struct gpk_window w, struct gpk_plac
 				const int64_t o = ((at.image * w.out_h + oh) * w.out_w + ow) * channels + channel;
 				const int64_t kh = at.row + w.pad_top - oh * w.stride_h,
 					      kw = at.column + w.pad_left - ow * w.stride_w;
-				const P here = (P)(kh * w.kernel_w + kw);
-				const gpk_pack<P, V> places = *reinterpret_cast<const gpk_pack<P, V> *>(saved + o);
+				const uint32_t here = (uint32_t)(kh * w.kernel_w + kw);
+				uint32_t where[V];
+				kept_places<P, V>::get(saved, o, where);
 				gpk_read<T, V>(g, dy + o);
 				GPK_UNROLL
 				for (int i = 0; i < V; i++)
-					sum[i] += places.of[i] == here ? g[i] : 0;
+					sum[i] += where[i] == here ? g[i] : 0;
 			}
 		gpk_write<T, V>(dx + r * channels + channel, sum);
 	}
 }
 
-#define BY_PLACE(window, P, ...)                                                                                       \
+/* Threads of one channel never keep half a byte. */
+#define BY_PLACE(window, type, V, P, ...)                                                                              \
 	do {                                                                                                           \
-		if (gpk_place_bytes(window) == 1) {                                                                    \
+		if (V > 1 && gpk_place_bits(window, type) == 4) {                                                      \
+			using P = half_places;                                                                         \
+			__VA_ARGS__;                                                                                   \
+		} else if (gpk_place_bits(window, type) == 8) {                                                        \
 			using P = uint8_t;                                                                             \
 			__VA_ARGS__;                                                                                   \
 		} else {                                                                                               \
@@ -109,10 +156,10 @@ extern "C" void gpk_max_pool_forward(struct gp_rt_stream *s, enum gp_rt_type typ
 				     const void *x, void *y, void *places)
 {
 	const struct gpk_places p = gpk_places_of(w->images, w->out_h, w->out_w);
-	GPK_BY_TYPE(type, T, GPK_BY_WIDTH(w->channels, T, V, BY_PLACE(w, P, {
+	GPK_BY_TYPE(type, T, GPK_BY_WIDTH(w->channels, T, V, BY_PLACE(w, type, V, P, {
 						  const struct gpk_tile t = gpk_tile_of(w->channels / V, WIDE, THREADS);
 						  GPK_LAUNCH(s, (max_forward<T, V, P>), t.grid(p.count, 1, INT32_MAX),
-							     t.block(), 0, *w, p, (const T *)x, (T *)y, (P *)places);
+							     t.block(), 0, *w, p, (const T *)x, (T *)y, places);
 					  })));
 }
 
@@ -120,11 +167,10 @@ extern "C" void gpk_max_pool_backward(struct gp_rt_stream *s, enum gp_rt_type ty
 				      const void *dy, const void *places, void *dx)
 {
 	const struct gpk_places p = gpk_places_of(w->images, w->h, w->w);
-	GPK_BY_TYPE(type, T, GPK_BY_WIDTH(w->channels, T, V, BY_PLACE(w, P, {
+	GPK_BY_TYPE(type, T, GPK_BY_WIDTH(w->channels, T, V, BY_PLACE(w, type, V, P, {
 						  const struct gpk_tile t = gpk_tile_of(w->channels / V, WIDE, THREADS);
 						  GPK_LAUNCH(s, (max_backward<T, V, P>), t.grid(p.count, 1, INT32_MAX),
-							     t.block(), 0, *w, p, (const T *)dy, (const P *)places,
-							     (T *)dx);
+							     t.block(), 0, *w, p, (const T *)dy, places, (T *)dx);
 					  })));
 }
 

@@ -22,12 +22,16 @@
 extern "C" {
 #endif
 
-static inline uint64_t gpk_place_bytes(const struct gpk_window *w)
+/* Bits of a place: half a byte where two neighbours of a thread share one, as their threads have several channels each. */
+static inline int gpk_place_bits(const struct gpk_window *w, enum gp_rt_type type)
 {
-	return gpk_window_taps(w) <= 256 ? 1 : 4;
+	const int64_t neighbours = type == GP_RT_BF16 ? 8 : 4;
+	if (gpk_window_taps(w) <= 16 && w->channels % neighbours == 0)
+		return 4;
+	return gpk_window_taps(w) <= 256 ? 8 : 32;
 }
 
-/* `places`: gpk_place_bytes for each element of y; NULL: not kept (evaluation). */
+/* `places`: gpk_place_bits for each element of y; NULL: not kept (evaluation). */
 void gpk_max_pool_forward(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w, const void *x,
 			  void *y, void *places);
 void gpk_max_pool_backward(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w, const void *dy,

@@ -31,17 +31,6 @@ enum gp_status gp_cuda_codecs_prepare(struct cuda_plan *p, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Where maps lie encoded, or their gradients are coded, these have to be what they are in plans of the parts. */
-bool gp_cuda_same_part(const struct cuda_plan *p, const struct cuda_node *before, const struct cuda_node *behind)
-{
-	const int *cut = p->base.spec.cuts;
-	const bool coded = gp_walk_stores(&p->walk) || gp_cuda_codec(p, GP_STRUCT_GRAD_MAPS);
-	for (int i = 0; coded && i < 2; i++)
-		if (before->base.index < cut[i] && behind->base.index >= cut[i])
-			return false;
-	return true;
-}
-
 /* --- pieces of parameters ----------------------------------------------------------------------------------------- */
 
 static bool codes_params(const struct cuda_plan *p)

@@ -20,8 +20,6 @@
 const struct gp_codec_spec *gp_cuda_codec(const struct cuda_plan *p, int which);
 /* GP_UNSUPPORTED: a GPU has no code for one of them. */
 enum gp_status gp_cuda_codecs_prepare(struct cuda_plan *p, struct gp_err *err);
-/* Whether nothing is cut between two nodes, or that makes no difference (spec.cuts). */
-bool gp_cuda_same_part(const struct cuda_plan *p, const struct cuda_node *before, const struct cuda_node *behind);
 
 /* After parameters were placed: how many pieces there are; then the table of them, in host_room. */
 void gp_cuda_pieces_count(struct cuda_plan *p);

@@ -11,11 +11,14 @@
 
 #include "common/base/mem.h"
 #include "common/graph/ops/op_batch_norm.h"
+#include "kernels/cuda/ops/k_elementwise.h"
 #include "kernels/cuda/plan/cuda_code.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 #include "kernels/cuda/runtime/pinned_pool.h"
 #include "kernels/plan/plan_again.h"
 #include "kernels/plan/plan_check.h"
+#include "kernels/plan/plan_masks.h"
+#include "kernels/plan/plan_store.h"
 
 static const struct cuda_op *const ops[GP_OP_COUNT] = {
 #define X(id, NAME, name) [GP_OP_##NAME] = &gp_cuda_op_##name,
@@ -114,7 +117,7 @@ static bool is_activation(const struct cuda_node *n)
 static void fold_batch_norm(struct cuda_plan *p, struct cuda_node *n)
 {
 	struct cuda_node *reader = gp_cuda_only_reader(p, n);
-	if (is_sum_of_two(reader) && may_move(p, n, reader) && gp_cuda_same_part(p, n, reader)) {
+	if (is_sum_of_two(reader) && may_move(p, n, reader) && gp_walk_same_part(&p->walk, &n->base, &reader->base)) {
 		const int other = reader->base.in[reader->base.in[0] == n->base.first_value];
 		move_node(n, reader);
 		n = reader;
@@ -122,7 +125,7 @@ static void fold_batch_norm(struct cuda_plan *p, struct cuda_node *n)
 		n->base.inputs = 2;
 		reader = gp_cuda_only_reader(p, n);
 	}
-	if (is_activation(reader) && may_move(p, n, reader) && gp_cuda_same_part(p, n, reader)) {
+	if (is_activation(reader) && may_move(p, n, reader) && gp_walk_same_part(&p->walk, &n->base, &reader->base)) {
 		n->act = reader->base.g->op == GP_OP_RELU ? CUDA_ACT_RELU : CUDA_ACT_RELU6;
 		move_node(n, reader);
 	}
@@ -229,6 +232,23 @@ static void add_up_memory(struct cuda_plan *p)
 	m->host = gp_pinned_bytes(gp_cuda_host_bytes(p));
 }
 
+/* Chooses which activations that stand alone keep a mask in place of their output: all of them where maps lie encoded, because
+ * a codec may not give zeros back as zeros, so that a decoded map does not say where the gradient passes; else those whose
+ * output nobody else keeps. */
+static void choose_masks(struct cuda_plan *p)
+{
+	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++) {
+		struct cuda_node *n = &p->node[i];
+		if (n->base.absent || n->base.view || !n->base.need_grad || !is_activation(n))
+			continue;
+		if (!gp_walk_stores(&p->walk) && gp_walk_keeps_value(&p->walk, &n->base, n->base.first_value))
+			continue;
+		n->masks = true;
+		n->base.saves_out = 0;
+		n->base.saved_bytes = gpk_mask_bytes(gp_cuda_elements(p, n));
+	}
+}
+
 enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err)
 {
 	GP_TRY(check_spec(p, err));
@@ -240,6 +260,7 @@ enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err)
 	if (!gp_walk_recomputes(&p->walk) && !gp_cuda_codec(p, GP_STRUCT_GRAD_MAPS))
 		gp_cuda_share_batch_norms(p);
 	GP_TRY(prepare_nodes(p, err));
+	choose_masks(p);
 	place_params(p);
 	gp_cuda_pieces_count(p);
 	GP_TRY(gp_cuda_plan_layout(p, err));

@@ -11,6 +11,7 @@
 
 #include "common/graph/ops/op_conv.h"
 #include "kernels/cuda/plan/cuda_code.h"
+#include "kernels/plan/plan_masks.h"
 
 /* What makes the node's first input, if it reads nothing else and nothing else reads that; else NULL. */
 static struct cuda_node *sole_maker(const struct cuda_plan *p, const struct cuda_node *n)
@@ -19,7 +20,7 @@ static struct cuda_node *sole_maker(const struct cuda_plan *p, const struct cuda
 	struct cuda_node *maker = &p->node[g->value[n->base.in[0]].node];
 	if (n->base.inputs != 1 || maker->base.absent || maker->base.first_value != n->base.in[0])
 		return NULL;
-	if (!gp_cuda_same_part(p, maker, n))
+	if (!gp_walk_same_part(&p->walk, &maker->base, &n->base))
 		return NULL;
 	return gp_cuda_only_reader(p, maker) == n ? maker : NULL;
 }
@@ -83,7 +84,7 @@ static void share_with_reader(struct cuda_plan *p, struct cuda_node *n)
 	struct cuda_node *conv = gp_cuda_only_reader(p, n);
 	bool chains;
 	if (n->base.inputs != 1 || gp_cuda_bn_is_small(p, n) || !hosts(p, conv, &chains) ||
-	    !gp_cuda_same_part(p, n, conv))
+	    !gp_walk_same_part(&p->walk, &n->base, &conv->base))
 		return;
 	apply_in(n, conv);
 	conv->returns = n->base.trains;
