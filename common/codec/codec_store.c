@@ -41,7 +41,7 @@ static bool leaves_out(const struct gp_codec_spec *spec)
 	return false;
 }
 
-static bool draws(const struct gp_codec_spec *spec)
+static bool rounds_at_random(const struct gp_codec_spec *spec)
 {
 	return spec->stage[0].id == GP_CODEC_ID_smaq && gp_smaq_draws(spec->stage[0].value);
 }
@@ -56,7 +56,7 @@ enum gp_status gp_store_check(const struct gp_codec_spec *spec, bool may_draw, s
 	if (leaves_out(spec))
 		GP_FAIL(err, GP_USAGE, "'%.60s' leaves elements out and cannot hold what lies in memory; give prune=1",
 			spec->text);
-	if (draws(spec) && !may_draw)
+	if (rounds_at_random(spec) && !may_draw)
 		GP_FAIL(err, GP_USAGE,
 			"'%.60s' rounds stochastically, which is for state= alone; give round=nearest or round=trunc",
 			spec->text);

@@ -41,19 +41,14 @@ uint64_t gp_moment_array(uint64_t seed, const char *parameter, int which)
 	return (uint64_t)word[1] << 32 | word[0];
 }
 
-struct gp_codec_pass gp_moment_draws(const struct gp_moment_draw *draw)
-{
-	return (struct gp_codec_pass){.draw = draw->array, .first = draw->update << 35};
-}
-
 void gp_moment_encode(struct gp_store_coder *c, const struct gp_moment_draw *draw, const float *x, uint64_t n,
 		      uint64_t block, uint8_t *array)
 {
-	struct gp_codec_pass draws = gp_moment_draws(draw);
+	const struct gp_codec_pass draws = {.draw = draw->array,
+					    .first = gp_moment_first_draw(draw->update) + block * GP_STORE_BLOCK};
 	const uint64_t here = elements_of(n, block);
 	uint8_t *code = array + head_bytes(n) + block * gp_store_coder_block_bytes(c);
 	gp_put_u32(array + block * PLACE_BYTES, find_zero(x, here));
-	draws.first += block * GP_STORE_BLOCK;
 	gp_store_encode_drawn(c, &draws, x, here, 0, code);
 	gp_store_clear_rest(c, here, code);
 }

@@ -20,18 +20,20 @@
 uint64_t gp_moment_bytes(const struct gp_codec_spec *spec, uint64_t n);
 
 /* What codecs that round stochastically draw from: the same array and update give the same draws, on every device and in
- * every part of a split model. Draws differ for updates below 2^28 and arrays of up to 2^35
- * elements. */
+ * every part of a split model. Draws differ for updates below 2^28 and arrays of up to 2^35 elements. */
 struct gp_moment_draw {
-	uint64_t array;  /* gp_moment_array */
+	uint64_t array;  /* names it, as gp_moment_array does */
 	uint64_t update; /* updates so far; with GP_MOMENT_CUT: encoded again since, because a rank has shrunk */
 };
 #define GP_MOMENT_CUT (UINT64_C(1) << 28)
 
 /* Names array `which` of a parameter's state, in a training that draws from `seed`. */
 uint64_t gp_moment_array(uint64_t seed, const char *parameter, int which);
-/* Where the draws of an array begin. */
-struct gp_codec_pass gp_moment_draws(const struct gp_moment_draw *draw);
+/* Number of the draw, in the stream that an array's name numbers, of the array's first element in that update. */
+static inline uint64_t gp_moment_first_draw(uint64_t update)
+{
+	return update << 35;
+}
 
 /* Block `block` of an array of `n` elements; `x`: its first element. The array's room was zeroed once. */
 void gp_moment_encode(struct gp_store_coder *c, const struct gp_moment_draw *draw, const float *x, uint64_t n,

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "common/base/stop.h"
+#include "common/codec/moment_store.h"
 
 bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision)
 {
@@ -50,6 +51,11 @@ enum gp_status gp_plan_draw_param(const struct gp_plan_spec *spec, int index, fl
 		gp_param_draw(p, spec->seed, at, left < DRAWN_AT_ONCE ? left : DRAWN_AT_ONCE, out + at);
 	}
 	return GP_OK;
+}
+
+uint64_t gp_plan_moment_array(const struct gp_plan_spec *spec, int index, int which)
+{
+	return gp_moment_array(spec->seed, spec->graph->param[index].name, which);
 }
 
 const char *gp_precision_name(enum gp_precision precision)

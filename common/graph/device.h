@@ -332,6 +332,8 @@ enum gp_status gp_device_check_precision(const struct gp_device *dev, enum gp_pr
 enum gp_status gp_device_measure(struct gp_device *dev, struct gp_err *err);
 /* For plan_new: gp_param_init of one parameter, but GP_CANCELED once `stop` was set. */
 enum gp_status gp_plan_draw_param(const struct gp_plan_spec *spec, int index, float *out, struct gp_err *err);
+/* gp_moment_array (common/codec/moment_store.h) of array `which` of what the optimizer remembers of parameter `index`. */
+uint64_t gp_plan_moment_array(const struct gp_plan_spec *spec, int index, int which);
 /* For `stop`: GP_CANCELED once it was set. */
 enum gp_status gp_plan_check_stop(const struct gp_plan_spec *spec, struct gp_err *err);
 /* For people; returns text. */

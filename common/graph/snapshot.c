@@ -292,9 +292,9 @@ static enum gp_status move_cut_code(const struct gp_st_item *item, const struct 
 	if (status == GP_OK)
 		status = gp_store_coder_new(plan->spec.coded[GP_STRUCT_STATE], &c, err);
 	if (status == GP_OK) {
-		const struct gp_moment_draw draw = {
-			gp_moment_array(plan->spec.seed, plan->spec.graph->param[index].name, which),
-			plan->ops->optim_count_get(plan) | GP_MOMENT_CUT};
+		/* The count of updates has been moved to the plan before its arrays are. */
+		const struct gp_moment_draw draw = {gp_plan_moment_array(&plan->spec, index, which),
+						    plan->ops->optim_count_get(plan) | GP_MOMENT_CUT};
 		cut_coded(c, &draw, item->data, whole, part, room, cut, code);
 		status = plan->ops->optim_code_set(plan, index, which, code, err);
 	}

@@ -54,8 +54,8 @@ void gp_pairs_add(struct gp_pairs *p, const char *key, const char *value)
 	p->pair[p->count++] = (struct gp_st_pair){key, value};
 }
 
-/* How much of the beginning of two long values that differ further on is left out when they are shown. */
-static size_t alike(const char *a, const char *b)
+/* How many of the first bytes, which are the same in both, a message about two values that differ leaves out. */
+static size_t skipped_prefix(const char *a, const char *b)
 {
 	enum { SHOWN = 20, SHORT = 60 };
 	size_t n = 0;
@@ -64,10 +64,10 @@ static size_t alike(const char *a, const char *b)
 	return n > SHORT ? n - SHOWN : 0;
 }
 
-static enum gp_status tell_apart(const char *dashes, const char *key, const char *now, const char *run,
-				 struct gp_err *err)
+static enum gp_status fail_differing(const char *dashes, const char *key, const char *now, const char *run,
+				     struct gp_err *err)
 {
-	const size_t from = alike(now, run);
+	const size_t from = skipped_prefix(now, run);
 	const char *dots = from > 0 ? "..." : "";
 	GP_FAIL(err, GP_INVALID, "%s%s is '%s%.80s', but the run has it at '%s%.80s'", dashes, key, dots, now + from,
 		dots, run + from);
@@ -81,18 +81,17 @@ enum gp_status gp_pairs_compare(const struct gp_pairs *run, const struct gp_pair
 		const char *before = gp_pairs_find(run, p->key);
 		if (!before)
 			GP_FAIL(err, GP_INVALID,
-				"%s%s is '%.80s', but the run was begun without; leave it out, or go on with the "
-				"version that wrote the checkpoint",
+				"%s%s is '%.80s', but the run was begun without; leave it out if you gave it, or "
+				"resume with the version that wrote the checkpoint",
 				dashes, p->key, p->value);
 		if (strcmp(before, p->value) != 0)
-			return tell_apart(dashes, p->key, p->value, before, err);
+			return fail_differing(dashes, p->key, p->value, before, err);
 	}
 	for (int i = 0; i < run->count; i++)
 		if (!gp_pairs_find(now, run->pair[i].key))
 			GP_FAIL(err, GP_INVALID,
-				"the run was begun with %s%s '%.80s'; give it again, or with the version that wrote "
-				"the "
-				"checkpoint if this one does not have it",
+				"the run was begun with %s%s '%.80s'; give it again or, if this version lacks it, "
+				"resume with the version that wrote the checkpoint",
 				dashes, run->pair[i].key, run->pair[i].value);
 	return GP_OK;
 }

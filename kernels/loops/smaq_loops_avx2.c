@@ -79,6 +79,8 @@ INLINE __m256 drawn(__m256 x, const uint16_t *draws)
 	return _mm256_blendv_ps(h, half, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ));
 }
 
+/* `draws_given`, whether draws != NULL, is a constant where this is called, so that each of its two uses has a loop without
+ * branches. */
 INLINE size_t quantize_body(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws, uint16_t *codes,
 			    uint16_t *extras, bool draws_given)
 {

@@ -55,6 +55,8 @@ INLINE __m512 drawn(__m512 x, __mmask16 lanes, const uint16_t *draws)
 	return _mm512_mask_mov_ps(h, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ), half);
 }
 
+/* `draws_given`, whether draws != NULL, is a constant where this is called, so that each of its two uses has a loop without
+ * branches. */
 INLINE size_t quantize_body(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws, uint16_t *codes,
 			    uint16_t *extras, bool draws_given)
 {

@@ -26,6 +26,8 @@ usage="usage: $0 BUILD-FOLDER RESULTS FLOWERS CIFAR10 WEIGHTS [flowers|cifar|scr
 results=${2:?$usage} flowers=${3:?$usage} cifar=${4:?$usage} weights=${5:?$usage}
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
+# shellcheck disable=SC1091
+. "$(dirname "$0")/rows.sh"
 shift 5
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-0} recalibrate=${RECALIBRATE:-30}
 epochs=${EPOCHS:-2} scratch_epochs=${SCRATCH_EPOCHS:-6}
@@ -37,16 +39,8 @@ touch "$results" || exit 1
 finetune_modes='chunk deferred running renorm'
 scratch_modes='chunk deferred renorm renorm:warmup=200'
 
-# data rate chunks mode seed -> accuracy, accuracy with statistics taken anew, seconds per batch; of a run that diverged
-# nan. Columns of the results are separated by tabs.
-finished() { # KEY
-	grep -qF -- "$1	" "$results"
-}
-
-note() { # KEY VALUE...
-	local IFS=$'\t'
-	printf '%s\n' "$*" >>"$results"
-}
+# Columns of the results: data, rate, chunks, mode, seed; accuracy, accuracy with statistics taken anew, seconds per batch; nan
+# of a run that diverged.
 
 # shellcheck disable=SC2154 # lib.sh sets work
 diverged() {
@@ -84,6 +78,7 @@ same_as_chunk() { # KEY DATA RATE CHUNKS MODE SEED: notes what chunk has reached
 	note "$1" "${line#"$key"}"
 }
 
+# In place of that of rows.sh.
 run() { # DATA RATE CHUNKS MODE SEED FUNCTION
 	local key
 	key=$(printf '%s\t%s\t%s\t%s\t%s' "$1" "$2" "$3" "$4" "$5")

@@ -23,6 +23,9 @@ usage="usage: $0 BUILD-FOLDER RESULTS CIFAR10 GLUE TOKENIZER WEIGHTS [images|tex
 results=${2:?$usage} cifar=${3:?$usage} glue=${4:?$usage} tokenizer=${5:?$usage} weights=${6:?$usage}
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
+# Keys: part, settings, method, seed or round.
+# shellcheck disable=SC1091
+. "$(dirname "$0")/rows.sh"
 shift 6
 
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1}
@@ -42,28 +45,7 @@ export LC_ALL=C
 touch "$results" || exit 1
 results=$(realpath "$results")
 
-# --- results: columns separated by tabs; the first four (part, settings, method, seed) name the run ---------------------
-
-key() { # COLUMN...
-	local IFS=$'\t'
-	printf '%s' "$*"
-}
-
-finished() { # KEY
-	awk -v key="$1	" 'BEGIN { found = 1 } index($0, key) == 1 { found = 0 } END { exit found }' "$results"
-}
-
-note() { # KEY VALUE...
-	printf '%s\n' "$(key "$@")" >>"$results" # one write: several of these scripts may add to one file
-}
-
-run() { # KEY FUNCTION ARGUMENT...
-	local key=$1
-	shift
-	finished "$key" && return
-	echo "$(date -u +%H:%M:%S) $(tr '\t' ' ' <<<"$key")"
-	"$@" || { echo "failed: $(tr '\t' ' ' <<<"$key")" >&2 && exit 1; }
-}
+# --- trainings --------------------------------------------------------------------------------------------------------
 
 # The flags of a method, into `flags`: none, recompute, what --compress takes, all=SPEC, or all=SPEC/SPEC-OF-STATE.
 flags=()
@@ -184,6 +166,8 @@ times_row() { # METHOD ROUND
 
 times_all() {
 	local round method
+	[ "$cifar" != - ] || echo "times of images: not run: no folder of CIFAR-10"
+	[ "$glue" != - ] && [ "$weights" != - ] || echo "times of text: not run: no folder of GLUE, or no weights"
 	for ((round = 1; round <= time_rounds; round++)); do
 		while read -r method; do
 			times_row "$method" "$round"

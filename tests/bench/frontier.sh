@@ -36,6 +36,9 @@ done
 results=$2 flowers=$3 cifar=$4 weights=$5 glue=$6 tokenizer=$7 text_weights=$8
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
+# Keys: part, settings, cut, method, seed.
+# shellcheck disable=SC1091
+. "$(dirname "$0")/rows.sh"
 shift 8
 
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1}                              # threads of each process
@@ -69,26 +72,6 @@ text_insertions=${TEXT_INSERTIONS:-insert=bottleneck:dim=32,start=pca;raw insert
 touch "$results" || exit 1
 results=$(realpath "$results")
 failed=0
-
-# --- results: columns separated by tabs; the first five (part, settings, cut, method, seed) name the run -----------------
-
-key() { # COLUMN...
-	local IFS=$'\t'
-	printf '%s' "$*"
-}
-
-finished() { # KEY
-	awk -v key="$1	" 'BEGIN { found = 1 } index($0, key) == 1 { found = 0 } END { exit found }' "$results"
-}
-
-note() { # KEY VALUE...
-	key "$@" >>"$results"
-	echo >>"$results"
-}
-
-say() { # TEXT...
-	echo "$(date -u +%H:%M:%S) $*"
-}
 
 # --- methods -----------------------------------------------------------------------------------------------------------
 
@@ -188,13 +171,13 @@ train_and_note() { # KEY CUT METHOD SEED FLAGS-OF-BOTH... -- FLAGS-OF-TRAIN...
 		"$(json_get "$work/train.json" time_per_batch_s)" "$(json_get "$work/train.json" param_sha256)"
 }
 
-# One that fails is told, and the others go on; it is tried again when the script is run again.
+# In place of that of rows.sh: one that fails is told, and the others go on; it is tried again when the script is run again.
 run() { # KEY METHOD FUNCTION ARGUMENT...
 	local key=$1 method=$2
 	shift 2
 	finished "$key" && return
 	known "$method" || { echo "not run: this build does not take $method: $(cat "$work/log")" && return; }
-	say "$(tr '\t' ' ' <<<"$key")"
+	say_key "$key"
 	"$@" || { echo "failed: $(tr '\t' ' ' <<<"$key")" >&2 && failed=1; }
 }
 

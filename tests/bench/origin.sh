@@ -34,6 +34,9 @@ usage="usage: $0 BUILD-FOLDER RESULTS CIFAR10 WEIGHTS [cifar|cuts|full|scratch|r
 results=${2:?$usage} cifar=${3:?$usage} weights=${4:?$usage}
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
+# Keys: part, settings, cut, method, seed.
+# shellcheck disable=SC1091
+. "$(dirname "$0")/rows.sh"
 shift 4
 
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1} # threads of each process
@@ -69,26 +72,6 @@ first=${seeds%% *}
 mobilenet=mobilenetv2:pad=same,eps=1e-3,cuts=fine # what WEIGHTS are of
 origin_cut=1:-2
 plain=mean=0.5,std=0.5 # how its pictures were normalised
-
-# --- results: columns separated by tabs; the first five (part, settings, cut, method, seed) name the run -----------------
-
-key() { # COLUMN...
-	local IFS=$'\t'
-	printf '%s' "$*"
-}
-
-finished() { # KEY
-	awk -v key="$1	" 'BEGIN { found = 1 } index($0, key) == 1 { found = 0 } END { exit found }' "$results"
-}
-
-note() { # KEY VALUE...
-	key "$@" >>"$results"
-	echo >>"$results"
-}
-
-say() { # TEXT...
-	echo "$(date -u +%H:%M:%S) $*"
-}
 
 # --- one run ---------------------------------------------------------------------------------------------------------
 
@@ -231,14 +214,6 @@ payload_per_batch() {
 	for direction in act_up act_down grad_up grad_down; do
 		number "$direction.payload_bytes_per_batch"
 	done | awk '{ sum += $1 } END { printf "%.0f", sum }'
-}
-
-run() { # KEY FUNCTION ARGUMENT...
-	local key=$1
-	shift
-	finished "$key" && return
-	say "$(tr '\t' ' ' <<<"$key")"
-	"$@" || { echo "failed: $(tr '\t' ' ' <<<"$key")" >&2 && exit 1; }
 }
 
 not_run() { # PART VARIABLE...

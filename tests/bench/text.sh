@@ -27,6 +27,8 @@ usage="usage: $0 BUILD-FOLDER RESULTS GLUE TOKENIZER WEIGHTS [scratch|gain|metho
 results=${2:?$usage} glue=${3:?$usage} tokenizer=${4:?$usage} weights=${5:?$usage}
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
+# shellcheck disable=SC1091
+. "$(dirname "$0")/rows.sh"
 shift 5
 
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1} # threads of each process
@@ -55,26 +57,6 @@ cd "$source_dir" || exit 1
 no_decay='*.bias,*.LayerNorm.*'
 # shellcheck disable=SC2154
 mkdir "$work/tokens"
-
-# --- results: columns separated by tabs; the first ones, up to what KEY has, name the run ----------------------------
-
-key() { # COLUMN...
-	local IFS=$'\t'
-	printf '%s' "$*"
-}
-
-finished() { # KEY
-	awk -v key="$1	" 'BEGIN { found = 1 } index($0, key) == 1 { found = 0 } END { exit found }' "$results"
-}
-
-note() { # KEY VALUE...
-	key "$@" >>"$results"
-	echo >>"$results"
-}
-
-say() { # TEXT...
-	echo "$(date -u +%H:%M:%S) $*"
-}
 
 # --- trainings -----------------------------------------------------------------------------------------------------
 
@@ -106,6 +88,7 @@ number_or_zero() { # PATH
 train_and_note() { # KEY FLAGS...
 	local key=$1
 	shift
+	# shellcheck disable=SC2154 # lib.sh sets build
 	if ! ${WRAP:-} "$build/gpclient" train --no-progress --threads "$threads" --tokenizer "$tokenizer" \
 		--token-cache "$work/tokens" --optimizer adamw --weight-decay 0.01 --no-decay "$no_decay" --pad "$pad" "$@" \
 		--json >"$work/train.json" 2>"$work/log"; then
@@ -116,14 +99,6 @@ train_and_note() { # KEY FLAGS...
 	note "$key" "$(json_get "$work/train.json" val_acc)" "$(number_or_zero val_mcc)" "$(crossing payload)" \
 		"$(crossing tensor)" "$(json_get "$work/train.json" time_per_batch_s)" \
 		"$(json_get "$work/train.json" param_sha256)" "$(crossing unpadded)"
-}
-
-run() { # KEY FUNCTION ARGUMENT...
-	local key=$1
-	shift
-	finished "$key" && return
-	say "$(tr '\t' ' ' <<<"$key")"
-	"$@" || { echo "failed: $(tr '\t' ' ' <<<"$key")" >&2 && exit 1; }
 }
 
 scratch_one() { # KEY SEED

@@ -342,7 +342,7 @@ static void check_moments(const char *text, int kind)
 	memcpy(want, x, sizeof x);
 	void *table = up(piece, sizeof piece), *room = up(x, sizeof x), *array = up(codes, bytes);
 	host_moments(&spec, piece, want, codes);
-	gpk_moments_encode(stream, &q, table, PIECES, room, 1, UPDATE, array);
+	gpk_moments_encode(stream, &q, table, PIECES, room, 1, gp_moment_first_draw(UPDATE), array);
 	down(got, array, bytes);
 	expect_same(got, codes, bytes, "state", text, WEIGHT);
 	gp_rt_fill(stream, room, 0, sizeof x);

@@ -152,8 +152,7 @@ static void store(const struct cpu_plan *p, int index, int which, int64_t block,
 		take_roots(room, x, floats_of(p, index, block));
 		x = room;
 	}
-	const struct gp_moment_draw draw = {
-		gp_moment_array(p->base.spec.seed, p->base.spec.graph->param[index].name, which), p->optim_steps};
+	const struct gp_moment_draw draw = {gp_plan_moment_array(&p->base.spec, index, which), p->optim_steps};
 	gp_moment_encode(c, &draw, x, count_of(p, index), (uint64_t)block, code_of(p, index, which));
 }
 

@@ -119,8 +119,8 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	if (s->extras)
 		gp_rt_fill(p->stream, s->extras, 0, gp_smaq_packed_bytes(c->n, c->extra_width) + SLACK);
 	gpk_smaq_measure(p->stream, &s->numbers, x, (int64_t)c->n, &s->room, p->note);
-	gpk_smaq_encode(p->stream, &s->numbers, x, (int64_t)c->n, &s->room, p->note, s->seed,
-			gp_rng_stream(GP_RNG_ROUNDING, pass->draw), codes, s->extras);
+	const struct gpk_smaq_draws draws = {s->seed, gp_rng_stream(GP_RNG_ROUNDING, pass->draw)};
+	gpk_smaq_encode(p->stream, &s->numbers, x, (int64_t)c->n, &s->room, p->note, draws, codes, s->extras);
 	gp_cuda_codec_ask(p, sizeof *told);
 	gp_rt_copy_down(p->stream, out + GP_SMAQ_HEAD, codes, code_bytes);
 	if (!gp_cuda_codec_answer(p) || told->bad || told->outliers > c->n)

@@ -32,18 +32,19 @@ struct number {
 	bool outlier;
 };
 
-/* What is added to an element's number of levels before it is truncated; `draw`: of gpk_draw_of. */
-GPK_DEVICE float drawn_half(float x, float draw)
+/* What round=stochastic adds to an element's number of levels before it is truncated: `draw` (gpk_draw_of), from 0 to 1. */
+GPK_DEVICE float drawn_part(float x, float draw)
 {
 	return x == 0 ? 0.5f : draw;
 }
 
-/* Code of an element, from its distance from the mean and that distance in standard deviations. */
-GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float distance, float z, float half)
+/* Code of an element, from its distance from the mean and that distance in standard deviations; `added`: to its number of
+ * levels before that is truncated, 1/2 for the nearest level. */
+GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float distance, float z, float added)
 {
 	const float a = fabsf(z);
 	const unsigned flag = a > 1, sign = __float_as_uint(distance) >> 31;
-	const float scaled = (flag ? (a - 1) * q.outlier_scale : a * q.main_scale) + half;
+	const float scaled = (flag ? (a - 1) * q.outlier_scale : a * q.main_scale) + added;
 	const float most = flag ? q.top : q.main_scale;
 	const unsigned m = (unsigned)(scaled < most ? scaled : most);
 	struct number r;

@@ -79,11 +79,13 @@ GPK_DEVICE void gpk_set8(const gpk_run<float> &r, int64_t at, int64_t n, const f
 
 /* --- draws --------------------------------------------------------------------------------------------------------- */
 
-/* For codecs that round stochastically: the stream, and which of its elements' draws the run's first element has, a
- * multiple of 8. gp_rng_block of rng.h, of seed 0. */
+/* For codecs that round stochastically: the run's element i takes draw first + i of `stream` (gpk_rng_block with seed 0);
+ * `first` is a multiple of 8. */
 struct gpk_store_draws {
 	uint64_t stream, first;
 };
+/* For what is never rounded stochastically. */
+#define GPK_NO_DRAWS (gpk_store_draws{0, 0})
 
 /* --- what is not representable ------------------------------------------------------------------------------------ */
 

@@ -400,10 +400,10 @@ struct gpk_store_smaq {
 		t->head.std = __uint_as_float(gpk_get_word(head + 4));
 		t->head.outliers = gpk_get_word(head + 8);
 	}
-	GPK_DEVICE struct number number_at(const struct gpk_store &q, const table *t, float v, float half)
+	GPK_DEVICE struct number number_at(const struct gpk_store &q, const table *t, float v, float added)
 	{
 		const float d = v - t->head.mean;
-		return number_of(q.smaq, d, d / t->divisor, half);
+		return number_of(q.smaq, d, d / t->divisor, added);
 	}
 	GPK_DEVICE bool is_outlier(const struct gpk_store &q, unsigned code)
 	{

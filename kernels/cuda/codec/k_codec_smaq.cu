@@ -130,8 +130,8 @@ GPK_DEVICE uint32_t count_before(const uint32_t *sums, struct gpk_smaq_head *hea
 /* --- encode ------------------------------------------------------------------------------------------------------ */
 
 template <bool DRAWN>
-GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct gpk_smaq_head *head, uint64_t seed,
-		    uint64_t stream, uint8_t *codes, struct gpk_smaq_room own)
+GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct gpk_smaq_head *head,
+		    struct gpk_smaq_draws draws, uint8_t *codes, struct gpk_smaq_room own)
 {
 	GPK_CODEC_ROOM(room);
 	GPK_SHARED(uint4, found, [GPK_CODEC_TILE / 8]); /* extras of the tile, in order */
@@ -145,15 +145,15 @@ GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct g
 		const int64_t at = tile * GPK_CODEC_TILE + threadIdx.x * GPK_CODEC_GROUP;
 		struct number r[8];
 		unsigned code[8];
-		uint32_t mine = 0, all, draws[4];
+		uint32_t mine = 0, all, words[4];
 		float v[8];
 		gpk_load8(x, at, n, mean, v);
 		if (DRAWN)
-			gpk_rng_block(seed, stream, (uint64_t)at / 8, draws);
+			gpk_rng_block(draws.seed, draws.stream, (uint64_t)at / 8, words);
 		for (int i = 0; i < 8; i++) {
 			const float d = v[i] - mean;
-			const float half = DRAWN ? drawn_half(v[i], gpk_draw_of(draws[i / 2], i % 2)) : q.half;
-			r[i] = number_of(q, d, quick ? gpk_quotient(d, divisor, reciprocal) : d / divisor, half);
+			const float added = DRAWN ? drawn_part(v[i], gpk_draw_of(words[i / 2], i % 2)) : q.half;
+			r[i] = number_of(q, d, quick ? gpk_quotient(d, divisor, reciprocal) : d / divisor, added);
 			code[i] = at + i < n ? r[i].code : 0;
 			mine += r[i].outlier;
 		}
@@ -230,14 +230,14 @@ GPK_KERNEL pack_extras(struct gpk_smaq_room own, int64_t n, struct gpk_smaq_head
 }
 
 extern "C" void gpk_smaq_encode(struct gp_rt_stream *s, const struct gpk_smaq *q, const float *x, int64_t n,
-				const struct gpk_smaq_room *room, struct gpk_smaq_head *head, uint64_t seed,
-				uint64_t stream, uint8_t *codes, uint8_t *extras)
+				const struct gpk_smaq_room *room, struct gpk_smaq_head *head,
+				struct gpk_smaq_draws draws, uint8_t *codes, uint8_t *extras)
 {
 	const unsigned blocks = blocks_for(n);
 	if (q->drawn)
-		GPK_LAUNCH(s, quantize<true>, blocks, THREADS, 0, *q, x, n, head, seed, stream, codes, *room);
+		GPK_LAUNCH(s, quantize<true>, blocks, THREADS, 0, *q, x, n, head, draws, codes, *room);
 	else
-		GPK_LAUNCH(s, quantize<false>, blocks, THREADS, 0, *q, x, n, head, seed, stream, codes, *room);
+		GPK_LAUNCH(s, quantize<false>, blocks, THREADS, 0, *q, x, n, head, draws, codes, *room);
 	GPK_LAUNCH(s, pack_extras, blocks, THREADS, 0, *room, n, head, q->extra_width, (uint32_t *)extras);
 }
 

@@ -29,9 +29,9 @@ struct gpk_smaq {
 	int width, extra_width, low_bits;     /* as struct gp_smaq_coder and gp_smaq */
 	float main_scale, outlier_scale, top; /* scales: numbers of levels, 2^-10 to 2^16 */
 	float main_step, outlier_step;        /* 1 / scale */
-	float half;                           /* as struct gp_smaq has it */
-	bool drawn;                           /* round=stochastic: with a draw for each element in place of `half` */
-	float reach;                          /* |mean| + reach * std has to be finite */
+	float half;  /* added to the number of levels before that is truncated: 1/2 for the nearest one, else 0 */
+	bool drawn;  /* round=stochastic: adds a draw for each element instead */
+	float reach; /* |mean| + reach * std has to be finite */
 };
 
 #define GPK_SMAQ_PARTS  4096
@@ -48,10 +48,14 @@ int64_t gpk_smaq_tiles(int64_t n);
 /* Mean and deviation of x to *head, which was zeroed. */
 void gpk_smaq_measure(struct gp_rt_stream *s, const struct gpk_smaq *q, const float *x, int64_t n,
 		      const struct gpk_smaq_room *room, struct gpk_smaq_head *head);
-/* Codes of x, and the extras packed to `extras`, which was zeroed as far as `n` of them reach; head->outliers. Draws, where
- * q->drawn, are those of gp_rng_block (common/base/rng.h) with this seed and stream. */
+/* Where q->drawn: gp_rng_block of common/base/rng.h with this seed and stream. */
+struct gpk_smaq_draws {
+	uint64_t seed, stream;
+};
+
+/* Codes of x, and the extras packed to `extras`, which was zeroed as far as `n` of them reach; head->outliers. */
 void gpk_smaq_encode(struct gp_rt_stream *s, const struct gpk_smaq *q, const float *x, int64_t n,
-		     const struct gpk_smaq_room *room, struct gpk_smaq_head *head, uint64_t seed, uint64_t stream,
+		     const struct gpk_smaq_room *room, struct gpk_smaq_head *head, struct gpk_smaq_draws draws,
 		     uint8_t *codes, uint8_t *extras);
 /* x from codes and `count` extras. Where the codes have another number of outliers, *head, which was zeroed, has it in
  * `outliers`, and x is unspecified. */

@@ -104,8 +104,8 @@ GPK_DEVICE uint32_t put_tile(const struct gpk_store &q, const gpk_store_smaq::ta
 	if (q.smaq.drawn)
 		gpk_rng_block(0, draws.stream, (draws.first + (uint64_t)at) / 8, word);
 	for (int i = 0; i < GPK_STORE_GROUP; i++) {
-		const float half = q.smaq.drawn ? drawn_half(v[i], gpk_draw_of(word[i / 2], i % 2)) : q.smaq.half;
-		r[i] = gpk_store_smaq::number_at(q, t, v[i], half);
+		const float added = q.smaq.drawn ? drawn_part(v[i], gpk_draw_of(word[i / 2], i % 2)) : q.smaq.half;
+		r[i] = gpk_store_smaq::number_at(q, t, v[i], added);
 		r[i].outlier = r[i].outlier && at + i < n;
 		code[i] = at + i < n ? r[i].code : 0;
 		mine += r[i].outlier;
@@ -263,7 +263,7 @@ GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS) encode_array(struct gpk_store q, T *x, 
 {
 	const int64_t block = blockIdx.x;
 	const gpk_run<T> run = {x + block * GPK_STORE_BLOCK};
-	encode_block<C>(q, run, elements_of(n, block), {0, 0}, store + block * (int64_t)q.block_bytes);
+	encode_block<C>(q, run, elements_of(n, block), GPK_NO_DRAWS, store + block * (int64_t)q.block_bytes);
 }
 
 template <typename C, typename T>
@@ -280,7 +280,7 @@ GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS) round_trip_array(struct gpk_store q, T 
 	uint8_t *const own = room + blockIdx.x * (int64_t)q.block_bytes;
 	for (int64_t block = blockIdx.x; block * GPK_STORE_BLOCK < n; block += gridDim.x) {
 		const gpk_run<T> run = {x + block * GPK_STORE_BLOCK};
-		encode_block<C>(q, run, elements_of(n, block), {0, 0}, own);
+		encode_block<C>(q, run, elements_of(n, block), GPK_NO_DRAWS, own);
 		decode_block<C>(q, own, run, elements_of(n, block));
 	}
 }
@@ -324,7 +324,7 @@ GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS) round_trip_pieces(struct gpk_store q, c
 	uint8_t *const own = room + blockIdx.x * (int64_t)q.block_bytes;
 	for (int i = (int)blockIdx.x; i < pieces; i += (int)gridDim.x) {
 		const struct gpk_param_run run = {from, to, piece[i]};
-		encode_block<C>(q, run, gpk_piece_elements(run.piece), {0, 0}, own);
+		encode_block<C>(q, run, gpk_piece_elements(run.piece), GPK_NO_DRAWS, own);
 		decode_block<C>(q, own, run, gpk_piece_elements(run.piece));
 	}
 }
@@ -376,13 +376,13 @@ GPK_DEVICE void clear_rest(const struct gpk_store &q, int n, uint32_t bytes, uin
 
 template <typename C>
 GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS) encode_moments(struct gpk_store q, const struct gpk_piece *piece, float *room,
-							int which, uint64_t update, uint8_t *state)
+							int which, uint64_t first_draw, uint8_t *state)
 {
 	const struct gpk_piece p = piece[blockIdx.x];
 	const gpk_run<float> run = {room + p.room};
 	const struct moment to = moment_of(q, p, state);
 	const int n = gpk_piece_elements(p);
-	const struct gpk_store_draws draws = {p.stream[which], (update << 35) + (uint64_t)p.first};
+	const struct gpk_store_draws draws = {p.stream[which], first_draw + (uint64_t)p.first};
 	const uint32_t zero = find_zero(run.x, n), bytes = encode_block<C>(q, run, n, draws, to.code);
 	if (threadIdx.x == 0)
 		gpk_put_word(to.place, zero);
@@ -410,12 +410,12 @@ GPK_KERNEL GPK_BOUNDS(GPK_STORE_THREADS)
 }
 
 extern "C" void gpk_moments_encode(struct gp_rt_stream *s, const struct gpk_store *q, const struct gpk_piece *piece,
-				   int pieces, const float *room, int which, uint64_t update, uint8_t *state)
+				   int pieces, const float *room, int which, uint64_t first_draw, uint8_t *state)
 {
 	if (pieces > 0)
 		BY_CODEC(q->kind, C,
 			 GPK_LAUNCH(s, encode_moments<C>, (unsigned)pieces, GPK_STORE_THREADS, 0, *q, piece,
-				    (float *)room, which, update, state));
+				    (float *)room, which, first_draw, state));
 }
 
 extern "C" void gpk_moments_decode(struct gp_rt_stream *s, const struct gpk_store *q, const struct gpk_piece *piece,

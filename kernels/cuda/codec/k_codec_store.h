@@ -59,13 +59,14 @@ void gpk_store_round_trip_pieces(struct gp_rt_stream *s, const struct gpk_store 
 				 int pieces, const float *from, float *to, uint8_t *room);
 
 /*
- * State of `pieces` pieces whose arrays are at `state`, to and from a room, each at its own place of it, in PyTorch's order. What
- * is 0 comes back as 0. Moment `which` is encoded with the draws of that update (moment_store.h). gpk_moments_most: floats of
- * a room, where not all pieces together have fewer; at least one piece's.
+ * State of `pieces` pieces whose arrays are at `state`, to and from a room, each at its own place of it, in PyTorch's order.
+ * What is 0 comes back as 0. Arrays `which` are encoded, each with its own stream's draws from `first_draw` on
+ * (gp_moment_first_draw of moment_store.h). gpk_moments_most: floats of a room, where not all pieces together have fewer; at
+ * least one piece's.
  */
 int64_t gpk_moments_most(void);
 void gpk_moments_encode(struct gp_rt_stream *s, const struct gpk_store *q, const struct gpk_piece *piece, int pieces,
-			const float *room, int which, uint64_t update, uint8_t *state);
+			const float *room, int which, uint64_t first_draw, uint8_t *state);
 void gpk_moments_decode(struct gp_rt_stream *s, const struct gpk_store *q, const struct gpk_piece *piece, int pieces,
 			const uint8_t *state, float *room);
 

@@ -95,8 +95,8 @@ void gp_cuda_pieces_fill(struct cuda_plan *p)
 			*piece = piece_of(p, i);
 			piece->first = (int64_t)k * GP_STORE_BLOCK;
 			for (int which = 0; which < 2; which++)
-				piece->stream[which] = gp_rng_stream(
-					GP_RNG_ROUNDING, gp_moment_array(p->base.spec.seed, g->param[i].name, which));
+				piece->stream[which] =
+					gp_rng_stream(GP_RNG_ROUNDING, gp_plan_moment_array(&p->base.spec, i, which));
 		}
 	}
 	gp_cuda_moments_rooms(p, table);

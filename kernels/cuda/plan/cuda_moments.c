@@ -119,7 +119,7 @@ static void load(const struct cuda_plan *p, int from, int end)
 static void store(const struct cuda_plan *p, int which, int from, int end)
 {
 	gpk_moments_encode(p->stream, store_of(p), gp_cuda_pieces(p) + from, end - from, room_of(p, which), which,
-			   p->optim_steps, state_of(p, which));
+			   gp_moment_first_draw(p->optim_steps), state_of(p, which));
 }
 
 void gp_cuda_moments_clear(struct cuda_plan *p)
