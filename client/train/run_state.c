@@ -71,7 +71,7 @@ static enum gp_status take_checkpoint(struct gp_run_state *r, uint64_t step, str
 	const enum gp_status opened = gp_checkpoint_open(r->o.dir, step, &c, &damage);
 	if (opened == GP_UNSUPPORTED)
 		GP_FAIL(err, GP_INVALID,
-			"--checkpoint: %s; go on with the version that wrote it, or name another folder", damage.text);
+			"--checkpoint: %s; resume with the version that wrote it, or name another folder", damage.text);
 	if (opened != GP_OK) {
 		gp_log(main, GP_LOG_WARN, "left out: %s", damage.text);
 		return GP_OK;

@@ -121,9 +121,8 @@ const char *gp_codec_byte_stage(const struct gp_codec_spec *spec, int i);
 
 /* One tensor's place in the run. */
 struct gp_codec_pass {
-	uint64_t draw; /* encode: numbers the random draws; step * chunks + chunk */
-	uint64_t
-		first; /* encode: number of x[0]'s draw in the stream `draw`; a multiple of 8; 0 for what crosses a link */
+	uint64_t draw;          /* encode: numbers the random draws; step * chunks + chunk */
+	uint64_t first;         /* encode: number of x[0]'s draw, a multiple of 8; 0 for what crosses a link */
 	uint64_t step;          /* whose passes gp_codec_undo takes back. The same on both ends */
 	uint32_t chunk;         /* whose state; taken modulo the options' chunks */
 	bool eval;              /* state is left alone. The same on both ends */

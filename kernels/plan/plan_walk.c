@@ -57,8 +57,9 @@ enum gp_status gp_walk_init(struct gp_walk *w, struct gp_err *err)
 	void *arrays, *needs, *values, *io;
 	GP_TRY(gp_alloc_array(&arrays, count_arrays(g), sizeof(int), err));
 	w->arrays = arrays;
-	GP_TRY(gp_alloc_array(&needs, (size_t)g->values, sizeof(bool), err));
+	GP_TRY(gp_alloc_array(&needs, 2 * (size_t)g->values, sizeof(bool), err));
 	w->needs = needs;
+	w->kept = w->needs + g->values;
 	GP_TRY(gp_alloc_array(&values, 2 * (size_t)g->values + (size_t)g->outputs, sizeof(int), err));
 	w->value = values;
 	w->grad = w->value + g->values;
@@ -104,6 +105,16 @@ void gp_walk_set_length(struct gp_walk *w, int64_t length)
 void gp_walk_set_rows(struct gp_walk *w, int64_t rows)
 {
 	w->rows = rows;
+}
+
+bool gp_walk_same_part(const struct gp_walk *w, const struct gp_walk_node *before, const struct gp_walk_node *behind)
+{
+	const int *cut = w->spec->cuts;
+	const bool coded = gp_walk_stores(w) || (w->spec->train && w->spec->coded[GP_STRUCT_GRAD_MAPS]);
+	for (int i = 0; coded && i < 2; i++)
+		if (before->index < cut[i] && behind->index >= cut[i])
+			return false;
+	return true;
 }
 
 void gp_walk_find_gradients(struct gp_walk *w)
@@ -203,8 +214,7 @@ static void move_to_io(struct gp_walk *w, int buf, enum gp_plan_buf which, int i
 	w->buf[buf].port = first_port(w, which) + index;
 }
 
-/* Within the plan a value is as it is at the edge. */
-static bool same_at_edge(const struct gp_walk *w, int value)
+bool gp_walk_same_at_edge(const struct gp_walk *w, int value)
 {
 	return w->real_bytes == sizeof(float) || gp_walk_type(w, value)->dtype != GP_F32;
 }
@@ -214,7 +224,7 @@ static enum gp_status new_arrival(struct gp_walk *w, enum gp_plan_buf which, int
 				  struct gp_err *err)
 {
 	GP_TRY(new_value(w, value, moment, buf, err));
-	if (same_at_edge(w, value))
+	if (gp_walk_same_at_edge(w, value))
 		move_to_io(w, *buf, which, index);
 	return GP_OK;
 }
@@ -332,7 +342,7 @@ static enum gp_status choose_outputs(const struct forward *f, struct gp_walk_nod
 		if (n->outputs > 1 && f->readers[v] > 0)
 			GP_TRY(new_value(w, v, n->index, &w->value[v], err));
 		const int output = output_of(w, v);
-		if (output != NONE && same_at_edge(w, v))
+		if (output != NONE && gp_walk_same_at_edge(w, v))
 			move_to_io(w, w->value[v], GP_BUF_OUTPUT, output);
 	}
 	return GP_OK;
@@ -499,7 +509,7 @@ static void end_at_inputs(struct gp_walk *w)
 		if (buf == NONE)
 			continue;
 		w->buf[buf].last = 2 * g->nodes;
-		if (same_at_edge(w, v) && w->buf[buf].place == GP_AT_SCRATCH)
+		if (gp_walk_same_at_edge(w, v) && w->buf[buf].place == GP_AT_SCRATCH)
 			move_to_io(w, buf, GP_BUF_GRAD_INPUT, i);
 	}
 }

@@ -119,7 +119,8 @@ struct gp_walk {
 	void *device; /* the hooks' */
 
 	/* Found. */
-	bool *needs;          /* by value: gp_graph_find_gradients; false without training */
+	bool *needs; /* by value: gp_graph_find_gradients; false without training */
+	bool *kept;  /* by value: stays until backward although its maker does not read it there (plan_masks.h) */
 	struct gp_type *type; /* by value: of one sample; of sequences with `length` positions */
 	int64_t length;       /* of the sequences now: gp_walk_set_length; 0: as the graph has them */
 	int row_scores;       /* gp_graph_row_scores; GP_WALK_NONE where there are none */
@@ -139,6 +140,11 @@ struct gp_walk {
 /* `w` has its device's fields and is zeroed else. After a failure only gp_walk_deinit is left to do. GP_NOMEM. */
 enum gp_status gp_walk_init(struct gp_walk *w, struct gp_err *err);
 void gp_walk_deinit(struct gp_walk *w);
+/* Whether no cut of spec.cuts lies between two nodes, or that makes no difference, as neither maps lie encoded nor their
+ * gradients are coded: else what lies on both sides has to be what it is in plans of the parts. */
+bool gp_walk_same_part(const struct gp_walk *w, const struct gp_walk_node *before, const struct gp_walk_node *behind);
+/* Whether a value has the same type within the plan and at its edge, so that it lies in the IO buffer itself. */
+bool gp_walk_same_at_edge(const struct gp_walk *w, int value);
 void gp_walk_find_gradients(struct gp_walk *w);
 /* GP_NOMEM; GP_UNSUPPORTED: a node that would need a gradient gets none. */
 enum gp_status gp_walk_layout(struct gp_walk *w, struct gp_err *err);

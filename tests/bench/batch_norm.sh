@@ -26,6 +26,7 @@ usage="usage: $0 BUILD-FOLDER RESULTS FLOWERS CIFAR10 WEIGHTS [flowers|cifar|scr
 results=${2:?$usage} flowers=${3:?$usage} cifar=${4:?$usage} weights=${5:?$usage}
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
+# Keys: data, rate, chunks, mode, seed.
 # shellcheck disable=SC1091
 . "$(dirname "$0")/rows.sh"
 shift 5

@@ -27,6 +27,7 @@ usage="usage: $0 BUILD-FOLDER RESULTS GLUE TOKENIZER WEIGHTS [scratch|gain|metho
 results=${2:?$usage} glue=${3:?$usage} tokenizer=${4:?$usage} weights=${5:?$usage}
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
+# Keys: part, task and model, settings, ..., seed or round; each part its own.
 # shellcheck disable=SC1091
 . "$(dirname "$0")/rows.sh"
 shift 5

@@ -21,6 +21,20 @@
 
 enum { BATCH = 4, SIDE = 12, PIXELS = BATCH * SIDE * SIDE, CHANNELS = 24 };
 
+/* What all graphs and plans here have; a test that changes it puts it back. */
+static int channels = CHANNELS;
+static enum gp_precision precision = GP_PRECISION_FP32;
+
+static uint64_t map_elements(void)
+{
+	return (uint64_t)PIXELS * (uint64_t)channels;
+}
+
+static uint64_t real_bytes(void)
+{
+	return precision == GP_PRECISION_BF16 ? 2 : 4;
+}
+
 static uint64_t aligned(uint64_t bytes)
 {
 	const uint64_t align = on_cpu() ? 64 : 256;
@@ -29,7 +43,7 @@ static uint64_t aligned(uint64_t bytes)
 
 static struct gp_graph *begin(void)
 {
-	const struct gp_shape image = {.ndim = 3, .dim = {SIDE, SIDE, CHANNELS}};
+	const struct gp_shape image = {.ndim = 3, .dim = {SIDE, SIDE, channels}};
 	struct gp_graph *g = gp_graph_new("masks", &image, &err);
 	assert_non_null(g);
 	OK(gp_graph_begin_block(g, "block", &err));
@@ -38,7 +52,7 @@ static struct gp_graph *begin(void)
 
 static int conv(struct gp_graph *g, const char *name, int in)
 {
-	return gp_graph_conv(g, name, in, CHANNELS, 1, 1, 0, 1, false, &err);
+	return gp_graph_conv(g, name, in, channels, 1, 1, 0, 1, false, &err);
 }
 
 static int max_pool(struct gp_graph *g, int in, int kernel, int stride)
@@ -60,7 +74,8 @@ static uint64_t kept_bytes(const struct gp_graph *g)
 {
 	struct gp_device *dev;
 	struct gp_plan_memory m;
-	const struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = 1, .train = true, .grad_inputs = 1};
+	const struct gp_plan_spec spec = {
+		.graph = g, .batch = BATCH, .slots = 1, .train = true, .grad_inputs = 1, .precision = precision};
 	OK(gp_device_open(test_device(), 1, &dev, &err));
 	OK(dev->ops->plan_estimate(dev, &spec, &m, &err));
 	dev->ops->close(dev);
@@ -121,11 +136,12 @@ static struct gp_graph *frozen_norm(const char *frozen, bool keeps_map)
 static void a_frozen_norm_keeps_its_input_where_it_has_to_alone(void **state)
 {
 	(void)state;
-	if (!on_cpu()) /* a GPU keeps a frozen norm's output */
-		return;
 	struct gp_graph *all = frozen_norm("[nd].*", false), *norm = frozen_norm("n.*", false);
 	const uint64_t map = PIXELS * CHANNELS * 4, little = map / 16;
-	assert_true(kept_bytes(all) < little);
+	if (on_cpu())
+		assert_true(kept_bytes(all) < little);
+	else /* a GPU keeps a frozen norm's input */
+		assert_true(kept_bytes(all) >= map && kept_bytes(all) < map + little);
 	assert_true(kept_bytes(norm) >= map && kept_bytes(norm) < 2 * map + little);
 	gp_graph_free(all);
 	gp_graph_free(norm);
@@ -151,22 +167,27 @@ static void run(const struct gp_graph *g, int threads, struct results *r)
 {
 	struct gp_device *dev;
 	struct gp_plan *p;
-	const struct gp_plan_spec spec = {
-		.graph = g, .batch = BATCH, .slots = 1, .train = true, .grad_inputs = 1, .seed = 2};
+	const struct gp_plan_spec spec = {.graph = g,
+					  .batch = BATCH,
+					  .slots = 1,
+					  .train = true,
+					  .grad_inputs = 1,
+					  .seed = 2,
+					  .precision = precision};
 	OK(gp_device_open(test_device(), threads, &dev, &err));
 	OK(dev->ops->plan_new(dev, &spec, &p, &err));
 	r->outputs = BATCH * gp_shape_elements(&gp_graph_output_type(g, 0)->shape);
-	draw(dev->ops->buffer(p, 0, GP_BUF_INPUT, 0), PIXELS * CHANNELS, 1);
+	draw(dev->ops->buffer(p, 0, GP_BUF_INPUT, 0), map_elements(), 1);
 	OK(dev->ops->forward(p, 0, GP_TRAIN, 0, &err));
 	memcpy(r->out, dev->ops->buffer(p, 0, GP_BUF_OUTPUT, 0), r->outputs * sizeof(float));
 	draw(dev->ops->buffer(p, 0, GP_BUF_GRAD_OUTPUT, 0), r->outputs, 2);
 	if (g->outputs > 1)
-		memset(dev->ops->buffer(p, 0, GP_BUF_GRAD_OUTPUT, 1), 0, sizeof r->dx);
+		memset(dev->ops->buffer(p, 0, GP_BUF_GRAD_OUTPUT, 1), 0, map_elements() * sizeof(float));
 	OK(dev->ops->backward(p, 0, &err));
-	memcpy(r->dx, dev->ops->buffer(p, 0, GP_BUF_GRAD_INPUT, 0), sizeof r->dx);
+	memcpy(r->dx, dev->ops->buffer(p, 0, GP_BUF_GRAD_INPUT, 0), map_elements() * sizeof(float));
 	memset(r->grad, 0, sizeof r->grad);
 	for (int i = 0, at = 0; i < g->params; i++)
-		if (g->param[i].trained && g->param[i].count == WEIGHTS)
+		if (g->param[i].trained && g->param[i].count == (uint64_t)channels * (uint64_t)channels)
 			OK(dev->ops->grad_get(p, i, r->grad[at++], &err));
 	dev->ops->plan_free(p);
 	dev->ops->close(dev);
@@ -181,6 +202,14 @@ static void expect_equal(const float *got, const float *want, uint64_t n, const 
 				 (double)want[i]);
 }
 
+static bool has_others_than_zero(const float *x, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		if (x[i] != 0.0f)
+			return true;
+	return false;
+}
+
 static void expect_same(struct gp_graph *bits, struct gp_graph *map)
 {
 	static struct results got, want;
@@ -188,10 +217,10 @@ static void expect_same(struct gp_graph *bits, struct gp_graph *map)
 		run(bits, threads, &got);
 		run(map, threads, &want);
 		expect_equal(got.out, want.out, got.outputs, "output");
-		expect_equal(got.dx, want.dx, PIXELS * CHANNELS, "input's gradient");
+		expect_equal(got.dx, want.dx, map_elements(), "input's gradient");
 		expect_equal(got.grad[0], want.grad[0], WEIGHTS, "first weights' gradient");
 		expect_equal(got.grad[1], want.grad[1], WEIGHTS, "second weights' gradient");
-		assert_true(want.dx[0] != 0.0f || want.dx[1] != 0.0f || want.dx[2] != 0.0f);
+		assert_true(has_others_than_zero(want.dx, map_elements()));
 	}
 	gp_graph_free(bits);
 	gp_graph_free(map);
@@ -208,6 +237,54 @@ static void gradients_are_those_of_plans_that_keep_the_maps(void **state)
 	expect_same(frozen_norm("[nd].*", false), frozen_norm("[nd].*", true));
 }
 
+/* --- a GPU's channels and types ----------------------------------------------------------------------------------- */
+
+/* Bits of a place are those that the kernels' threads, which have 16 bytes of channels each or one channel, write. */
+static void a_gpu_keeps_places_as_its_threads_have_channels(void **state)
+{
+	(void)state;
+	static const struct {
+		int channels;
+		enum gp_precision precision;
+		int small, large; /* bits of a place in a window of 3x3 and of 5x5 */
+	} cases[] = {{24, GP_PRECISION_FP32, 4, 8}, {24, GP_PRECISION_BF16, 4, 8}, {12, GP_PRECISION_FP32, 4, 8},
+		     {12, GP_PRECISION_BF16, 8, 8}, {3, GP_PRECISION_FP32, 8, 8},  {3, GP_PRECISION_BF16, 8, 8}};
+	for (size_t i = 0; !on_cpu() && i < sizeof cases / sizeof cases[0]; i++) {
+		channels = cases[i].channels;
+		precision = cases[i].precision;
+		const uint64_t n = map_elements(), small = BATCH * 36 * (uint64_t)channels,
+			       large = BATCH * 9 * (uint64_t)channels;
+		struct gp_graph *three = activation_and_pool(GP_OP_RELU6, 3, 2, false),
+				*five = activation_and_pool(GP_OP_RELU6, 5, 5, false);
+		const uint64_t rest = kept_bytes(five) - aligned(large * (uint64_t)cases[i].large / 8);
+		/* The mask; in bf16 the convolution's input besides, which lies in an IO buffer in fp32. */
+		assert_int_equal(rest, aligned((n + 7) / 8) + (real_bytes() == 2 ? aligned(2 * n) : 0));
+		assert_int_equal(kept_bytes(three), rest + aligned(small * (uint64_t)cases[i].small / 8));
+		gp_graph_free(three);
+		gp_graph_free(five);
+		expect_same(activation_and_pool(GP_OP_RELU6, 3, 2, false),
+			    activation_and_pool(GP_OP_RELU6, 3, 2, true));
+		expect_same(activation_and_pool(GP_OP_RELU, 5, 5, false), activation_and_pool(GP_OP_RELU, 5, 5, true));
+	}
+	channels = CHANNELS;
+	precision = GP_PRECISION_FP32;
+}
+
+/* Where an output has another type at the plan's edge, the plan's own copy need not stay. */
+static void an_activation_at_the_edge_keeps_a_mask_in_bf16(void **state)
+{
+	(void)state;
+	for (int narrow = 0; !on_cpu() && narrow < 2; narrow++) {
+		precision = narrow ? GP_PRECISION_BF16 : GP_PRECISION_FP32;
+		struct gp_graph *g = begin();
+		end(g, gp_graph_unary(g, GP_OP_RELU, "act", conv(g, "c", 0), &err), -1);
+		assert_int_equal(kept_bytes(g),
+				 narrow ? aligned(2 * PIXELS * CHANNELS) + aligned(PIXELS * CHANNELS / 8) : 0);
+		gp_graph_free(g);
+	}
+	precision = GP_PRECISION_FP32;
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -217,6 +294,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(an_activation_whose_value_is_kept_has_no_mask),
 		cmocka_unit_test(a_frozen_norm_keeps_its_input_where_it_has_to_alone),
 		cmocka_unit_test(gradients_are_those_of_plans_that_keep_the_maps),
+		cmocka_unit_test(a_gpu_keeps_places_as_its_threads_have_channels),
+		cmocka_unit_test(an_activation_at_the_edge_keeps_a_mask_in_bf16),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

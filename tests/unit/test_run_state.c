@@ -210,7 +210,7 @@ static void checkpoints_of_another_run_or_version_are_not_pushed_out(void **stat
 	snprintf(command, sizeof command, "sed -i 's/\"format\": 1/\"format\": 2/' %s/step-000000000020/manifest.json",
 		 root);
 	assert_int_equal(system(command), 0);
-	expect_open_refused(&o, "its format is 2; this version reads format 1; go on with the version that wrote it");
+	expect_open_refused(&o, "its format is 2; this version reads format 1; resume with the version that wrote it");
 }
 
 static void expect_start_refused(const struct gp_run_state *r, size_t theirs, const char *why_none, const char *words)

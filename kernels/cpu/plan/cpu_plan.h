@@ -12,20 +12,11 @@
  *   3. cpu_plan.c: takes the memory; every op's `create` makes what runs. cpu_plan_run.c runs it.
  * An estimate stops before 3.
  *
- * Masks. Backward of a ReLU or ReLU6 reads one bit of each element: whether the gradient passes. Where maps lie encoded
- * (spec.maps) every activation that stands alone keeps this bit, because a decoded map does not tell zeros from small values.
- * Elsewhere the plan keeps it in place of the map where that saves memory and results stay the same, bit for bit
- * (cpu_plan_masks.c):
- *   - an activation that stands alone, whose value nobody else keeps: before a pooling, a sum, a dropout;
- *   - one behind a frozen batch norm, unless the op behind it normalizes as it reads and trains: that op keeps the map.
- * In other places a mask would be kept besides the map, and saves nothing:
- *   - behind a batch norm that trains, which needs its input for its own gradients; the mask is found again from that;
- *   - before a convolution or a linear layer that trains: its weights' gradient is made of the activation's value;
- *   - a value of the plan's edge lies in an IO buffer, and one that crosses a block is kept with --recompute;
- *   - where gradients of maps are coded, or behind a frozen norm maps lie encoded, and the model may be cut there, so that all
- *     parts read the same values.
- * Maximum pooling keeps the place of each maximum in 1, 2, 4 or 8 bits, as its window needs. On CUDA devices it takes 4 or 8
- * bits, and activations that stand alone keep masks by the same rule (kernels/plan/plan_masks.h).
+ * Masks. Which activations that stand alone keep bits in place of their output: kernels/plan/plan_masks.h. One behind a
+ * frozen batch norm does as well (cpu_plan_masks.c), unless the op behind it normalizes as it reads and trains: that op keeps
+ * the map; or maps lie encoded and the model may be cut there. A batch norm that trains needs its input for its own gradients,
+ * and finds the mask again from that. Maximum pooling keeps the place of each maximum in the fewest bits that its window needs,
+ * 1, 2, 4 and so on to 32.
  *
  * Glossary: value = what a node makes; grad = gradient with respect to a value; saved = kept per slot from forward to
  * backward; tmp = room of one op during one call; view = a node that computes nothing because its value is its

@@ -11,7 +11,6 @@
 #include "kernels/cpu/plan/cpu_fold.h"
 #include "kernels/cpu/plan/cpu_moments.h"
 #include "kernels/plan/plan_check.h"
-#include "kernels/plan/plan_masks.h"
 #include "kernels/plan/plan_store.h"
 
 static const struct cpu_op *const ops[GP_OP_COUNT] = {

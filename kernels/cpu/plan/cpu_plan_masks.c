@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which activations keep a mask of bits in place of a map. See cpu_plan.h,
- * where it also says where a mask saves nothing. Test: tests/unit/test_plan_masks.c
+ * Which activations keep a mask of bits in place of a map: see plan_masks.h and,
+ * for those behind a frozen batch norm, cpu_plan.h. Test: tests/unit/test_plan_masks.c
  */
 #include "kernels/cpu/math/saved_bits.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/plan/plan_masks.h"
-#include "kernels/plan/plan_store.h"
 
 bool gp_cpu_bn_may_mask(const struct cpu_plan *p, const struct cpu_node *n, const struct cpu_node *reader)
 {
@@ -18,17 +17,13 @@ bool gp_cpu_bn_may_mask(const struct cpu_plan *p, const struct cpu_node *n, cons
 	return gp_graph_readers(p->base.spec.graph, n->base.in[0]) == 1 && !(reader && reader->base.trains);
 }
 
-/* A codec may not give zeros back as zeros: the smaq of a map around whose mean zero lies makes all of them positive, or all
- * negative. So a decoded map cannot tell where the gradient passes. */
 void gp_cpu_choose_masks(struct cpu_plan *p)
 {
-	const bool coded = gp_walk_stores(&p->walk);
+	gp_walk_find_kept(&p->walk);
 	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++) {
 		struct cpu_node *n = &p->node[i];
 		const bool alone = n->op == &gp_cpu_op_relu || n->op == &gp_cpu_op_relu6;
-		if (!alone || n->base.view || !n->base.need_grad)
-			continue;
-		if (!coded && gp_walk_keeps_value(&p->walk, &n->base, n->base.first_value))
+		if (!alone || !gp_walk_wants_mask(&p->walk, &n->base))
 			continue;
 		n->masks = true;
 		n->base.saves_out = 0;

@@ -32,7 +32,8 @@ struct number {
 	bool outlier;
 };
 
-/* What round=stochastic adds to an element's number of levels before it is truncated: `draw` (gpk_draw_of), from 0 to 1. */
+/* What round=stochastic adds to an element's number of levels before it is truncated: 1/2 for 0, so that zeros stay equal,
+ * else `draw`, between 0 and 1 (gpk_draw_of). */
 GPK_DEVICE float drawn_part(float x, float draw)
 {
 	return x == 0 ? 0.5f : draw;

@@ -60,7 +60,7 @@ void gpk_store_round_trip_pieces(struct gp_rt_stream *s, const struct gpk_store 
 
 /*
  * State of `pieces` pieces whose arrays are at `state`, to and from a room, each at its own place of it, in PyTorch's order.
- * What is 0 comes back as 0. Arrays `which` are encoded, each with its own stream's draws from `first_draw` on
+ * What is 0 comes back as 0. Of each piece array `which` (0 or 1) is encoded, with its own stream's draws from `first_draw` on
  * (gp_moment_first_draw of moment_store.h). gpk_moments_most: floats of a room, where not all pieces together have fewer; at
  * least one piece's.
  */

@@ -20,9 +20,10 @@ static bool is_six(const struct cuda_call *c)
 static void act_forward(const struct cuda_call *c)
 {
 	const int64_t n = gp_cuda_elements(c->plan, c->node);
-	gpk_relu_forward(c->stream, c->type, is_six(c), c->out[0], c->in[0], n);
 	if (c->node->masks && c->mode == GP_TRAIN)
-		gpk_mask_of(c->stream, c->type, is_six(c), c->saved, c->out[0], n);
+		gpk_relu_mask_forward(c->stream, c->type, is_six(c), c->out[0], c->saved, c->in[0], n);
+	else
+		gpk_relu_forward(c->stream, c->type, is_six(c), c->out[0], c->in[0], n);
 }
 
 static void act_backward(const struct cuda_call *c)

@@ -31,7 +31,7 @@ static enum gp_status max_prepare(struct cuda_plan *p, struct cuda_node *n, stru
 {
 	(void)err;
 	const struct gpk_window w = window_of(p, n);
-	if (p->base.spec.train)
+	if (n->base.need_grad)
 		n->base.saved_bytes = (uint64_t)gp_cuda_elements(p, n) * (uint64_t)gpk_place_bits(&w, p->type) / 8;
 	return GP_OK;
 }

@@ -215,19 +215,51 @@ extern "C" void gpk_relu_backward(struct gp_rt_stream *s, enum gp_rt_type type, 
 /* --- masks -------------------------------------------------------------------------------------------------------- */
 
 /* A thread has the 8 elements of a byte, or those of them that there are. */
+template <typename T> GPK_DEVICE void read8(float (&x)[8], const T *from, int64_t at, int64_t n)
+{
+	if (at + 8 <= n)
+		gpk_read(x, &from[at]);
+	else
+		for (int k = 0; k < 8; k++)
+			x[k] = at + k < n ? gpk_get(from[at + k]) : 0.0f;
+}
+
+template <typename T> GPK_DEVICE void write8(T *to, int64_t at, int64_t n, const float (&x)[8])
+{
+	if (at + 8 <= n)
+		gpk_write(&to[at], x);
+	else
+		for (int k = 0; at + k < n; k++)
+			gpk_put(&to[at + k], x[k]);
+}
+
+template <bool SIX> GPK_DEVICE uint8_t bits_of(const float (&out)[8])
+{
+	unsigned bits = 0;
+	for (int k = 0; k < 8; k++)
+		bits |= (unsigned)(out[k] > 0.0f && (!SIX || out[k] < 6.0f)) << k;
+	return (uint8_t)bits;
+}
+
 template <typename T, bool SIX> GPK_KERNEL mask_of(uint8_t *mask, const T *out, int64_t n)
 {
 	for (int64_t b = first_index(); b * 8 < n; b += index_step()) {
-		float x[8] = {};
-		unsigned bits = 0;
-		if (b * 8 + 8 <= n)
-			gpk_read(x, &out[b * 8]);
-		else
-			for (int k = 0; b * 8 + k < n; k++)
-				x[k] = gpk_get(out[b * 8 + k]);
+		float x[8];
+		read8(x, out, b * 8, n);
+		mask[b] = bits_of<SIX>(x);
+	}
+}
+
+/* What `in` can represent, 0 and 6 included, `out` can, so that nothing is rounded. */
+template <typename T, bool SIX> GPK_KERNEL relu_and_mask(T *out, uint8_t *mask, const T *in, int64_t n)
+{
+	for (int64_t b = first_index(); b * 8 < n; b += index_step()) {
+		float x[8];
+		read8(x, in, b * 8, n);
 		for (int k = 0; k < 8; k++)
-			bits |= (unsigned)(x[k] > 0.0f && (!SIX || x[k] < 6.0f)) << k;
-		mask[b] = (uint8_t)bits;
+			x[k] = SIX ? relu6::of(x[k]) : relu::of(x[k]);
+		write8(out, b * 8, n, x);
+		mask[b] = bits_of<SIX>(x);
 	}
 }
 
@@ -270,6 +302,19 @@ extern "C" void gpk_mask_of(struct gp_rt_stream *s, enum gp_rt_type type, bool s
 		GPK_BY_TYPE(type, T,
 			    GPK_LAUNCH(s, (mask_of<T, false>), blocks_of_bytes(n), THREADS, 0, (uint8_t *)mask,
 				       (const T *)out, n));
+}
+
+extern "C" void gpk_relu_mask_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *out, void *mask,
+				      const void *in, int64_t n)
+{
+	if (six)
+		GPK_BY_TYPE(type, T,
+			    GPK_LAUNCH(s, (relu_and_mask<T, true>), blocks_of_bytes(n), THREADS, 0, (T *)out,
+				       (uint8_t *)mask, (const T *)in, n));
+	else
+		GPK_BY_TYPE(type, T,
+			    GPK_LAUNCH(s, (relu_and_mask<T, false>), blocks_of_bytes(n), THREADS, 0, (T *)out,
+				       (uint8_t *)mask, (const T *)in, n));
 }
 
 extern "C" void gpk_mask_backward(struct gp_rt_stream *s, enum gp_rt_type type, void *dx, const void *dout,

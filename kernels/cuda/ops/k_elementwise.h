@@ -33,13 +33,16 @@ void gpk_relu_backward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, v
 
 /*
  * Where a gradient passes, a bit for each element (the first of 8 lowest), for plans that cannot tell from `out`, because it
- * lies encoded. `mask` has gpk_mask_bytes(n). The gradient of the second is what gpk_relu_backward gives; the third makes a map
- * from which others find the same mask: 1 where the gradient passes, else 0. NaN lets none pass, infinity under ReLU does.
+ * lies encoded or is not kept. `mask` has gpk_mask_bytes(n). gpk_relu_mask_forward is gpk_relu_forward and gpk_mask_of of its
+ * output in one pass; the gradient of gpk_mask_backward is what gpk_relu_backward gives; gpk_mask_spread makes a map from which
+ * others find the same mask: 1 where the gradient passes, else 0. NaN lets none pass, infinity under ReLU does.
  */
 static inline uint64_t gpk_mask_bytes(int64_t n)
 {
 	return (uint64_t)(n + 7) / 8;
 }
+void gpk_relu_mask_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *out, void *mask,
+			   const void *in, int64_t n);
 void gpk_mask_of(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *mask, const void *out, int64_t n);
 void gpk_mask_backward(struct gp_rt_stream *s, enum gp_rt_type type, void *dx, const void *dout, const void *mask,
 		       int64_t n);

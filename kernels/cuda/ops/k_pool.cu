@@ -63,11 +63,19 @@ template <typename P, int V> struct kept_places {
 	}
 };
 
-template <int V> struct half_word {
-	using type = uint32_t; /* of eight neighbours */
-};
+template <int V> struct half_word;
 template <> struct half_word<4> {
 	using type = uint16_t;
+};
+template <> struct half_word<8> {
+	using type = uint32_t;
+};
+/* A thread of one channel has no neighbours to share a byte with. */
+template <int V> struct small_places {
+	using type = half_places;
+};
+template <> struct small_places<1> {
+	using type = uint8_t;
 };
 
 template <int V> struct kept_places<half_places, V> {
@@ -78,11 +86,11 @@ template <int V> struct kept_places<half_places, V> {
 		GPK_UNROLL
 		for (int i = 0; i < V; i++)
 			word |= where[i] << (4 * i);
-		((word_type *)saved)[at / V] = (word_type)word;
+		((word_type *)saved)[(uint64_t)at / V] = (word_type)word;
 	}
 	GPK_DEVICE void get(const void *saved, int64_t at, uint32_t (&where)[V])
 	{
-		const uint32_t word = ((const word_type *)saved)[at / V];
+		const uint32_t word = ((const word_type *)saved)[(uint64_t)at / V];
 		GPK_UNROLL
 		for (int i = 0; i < V; i++)
 			where[i] = word >> (4 * i) & 15u;
@@ -137,11 +145,10 @@ GPK_KERNEL GPK_BOUNDS(THREADS) max_backward(struct gpk_window w, struct gpk_plac
 	}
 }
 
-/* Threads of one channel never keep half a byte. */
 #define BY_PLACE(window, type, V, P, ...)                                                                              \
 	do {                                                                                                           \
-		if (V > 1 && gpk_place_bits(window, type) == 4) {                                                      \
-			using P = half_places;                                                                         \
+		if (gpk_place_bits(window, type) == 4) {                                                               \
+			using P = typename small_places<V>::type;                                                      \
 			__VA_ARGS__;                                                                                   \
 		} else if (gpk_place_bits(window, type) == 8) {                                                        \
 			using P = uint8_t;                                                                             \

@@ -6,8 +6,9 @@
  * windows over it, in their order.
  *
  * Maximum keeps the place of each within its window, kh * kernel_w + kw: the
- * first of equals, and a NaN wins, as PyTorch's. A place takes a byte where
- * windows have at most 256, else four.
+ * first of equals, and a NaN wins, as PyTorch's. A place takes 4 bits where
+ * windows have at most 16 of them and the threads several channels each, 8 where
+ * they have at most 256, else 32 (gpk_place_bits).
  *
  * Threads: launchers queue on a stream and return; one thread at a time for a stream
  * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_pool.c
@@ -22,7 +23,8 @@
 extern "C" {
 #endif
 
-/* Bits of a place: half a byte where two neighbours of a thread share one, as their threads have several channels each. */
+/* Bits of a place: 4 where every thread has several neighbouring channels, whose places it packs into a word of its own, so that
+ * no byte is written by two threads. */
 static inline int gpk_place_bits(const struct gpk_window *w, enum gp_rt_type type)
 {
 	const int64_t neighbours = type == GP_RT_BF16 ? 8 : 4;

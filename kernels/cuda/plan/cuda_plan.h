@@ -7,7 +7,8 @@
  * A plan is built in this order (cuda_plan.c):
  *   1. cuda_plan_build.c: one cuda_node per graph node; folds residual sums and activations into the batch norm before them;
  *      the common walk (kernels/plan/plan_walk.h) finds which gradients are needed; cuda_share.c lets neighbours work for
- *      each other; every op's `prepare` says what it keeps and how much room it works in.
+ *      each other; every op's `prepare` says what it keeps and how much room it works in; choose_masks lets activations that
+ *      stand alone keep bits in place of that (kernels/plan/plan_masks.h).
  *   2. The walk decides where each value and gradient lives; cuda_plan_layout.c adds what weight gradients beside the
  *      chain need.
  *   3. cuda_plan.c: takes one block of device memory, cuts it up. cuda_plan_run.c queues the ops, once for each slot and

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From a graph to the nodes of a CUDA plan: which op runs each node, which
- * sums and activations a batch norm takes over, which gradients are needed,
- * where each parameter lies in its block. Takes no device memory. See cuda_plan.h.
+ * sums and activations a batch norm takes over, which gradients are needed, which
+ * activations keep masks, where each parameter lies in its block. Takes no device
+ * memory. See cuda_plan.h.
  * Test: tests/unit/test_cuda_plan.c
  */
 #include "kernels/cuda/plan/cuda_plan.h"
@@ -18,7 +19,6 @@
 #include "kernels/plan/plan_again.h"
 #include "kernels/plan/plan_check.h"
 #include "kernels/plan/plan_masks.h"
-#include "kernels/plan/plan_store.h"
 
 static const struct cuda_op *const ops[GP_OP_COUNT] = {
 #define X(id, NAME, name) [GP_OP_##NAME] = &gp_cuda_op_##name,
@@ -174,6 +174,20 @@ static enum gp_status prepare_nodes(struct cuda_plan *p, struct gp_err *err)
 	return GP_OK;
 }
 
+/* After the nodes were prepared, as it depends on what all of them keep. */
+static void choose_masks(struct cuda_plan *p)
+{
+	gp_walk_find_kept(&p->walk);
+	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++) {
+		struct cuda_node *n = &p->node[i];
+		if (n->base.absent || !is_activation(n) || !gp_walk_wants_mask(&p->walk, &n->base))
+			continue;
+		n->masks = true;
+		n->base.saves_out = 0;
+		n->base.saved_bytes = gpk_mask_bytes(gp_cuda_elements(p, n));
+	}
+}
+
 /* --- parameters --------------------------------------------------------------------------------------------------- */
 
 static enum gp_status make_params(struct cuda_plan *p, struct gp_err *err)
@@ -230,23 +244,6 @@ static void add_up_memory(struct cuda_plan *p)
 	m->io = slots * p->walk.all_io_bytes;
 	m->total = m->params + m->grads + m->optim + m->activations + m->scratch + m->io;
 	m->host = gp_pinned_bytes(gp_cuda_host_bytes(p));
-}
-
-/* Chooses which activations that stand alone keep a mask in place of their output: all of them where maps lie encoded, because
- * a codec may not give zeros back as zeros, so that a decoded map does not say where the gradient passes; else those whose
- * output nobody else keeps. */
-static void choose_masks(struct cuda_plan *p)
-{
-	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++) {
-		struct cuda_node *n = &p->node[i];
-		if (n->base.absent || n->base.view || !n->base.need_grad || !is_activation(n))
-			continue;
-		if (!gp_walk_stores(&p->walk) && gp_walk_keeps_value(&p->walk, &n->base, n->base.first_value))
-			continue;
-		n->masks = true;
-		n->base.saves_out = 0;
-		n->base.saved_bytes = gpk_mask_bytes(gp_cuda_elements(p, n));
-	}
 }
 
 enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err)

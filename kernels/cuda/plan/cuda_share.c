@@ -11,7 +11,6 @@
 
 #include "common/graph/ops/op_conv.h"
 #include "kernels/cuda/plan/cuda_code.h"
-#include "kernels/plan/plan_masks.h"
 
 /* What makes the node's first input, if it reads nothing else and nothing else reads that; else NULL. */
 static struct cuda_node *sole_maker(const struct cuda_plan *p, const struct cuda_node *n)
