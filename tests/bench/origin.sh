@@ -42,7 +42,10 @@ shift 4
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1} # threads of each process
 limit=${LIMIT:-0}                           # samples of each training; 0: all
 every=${CHECKPOINT_EVERY:-50}               # steps between checkpoints
-fit=${FIT:-200}                             # steps of insert-fit before a training that begins with weights; 0: none
+# Before a training that begins with weights, steps of insert-fit for its insertion (0: none) and their rate; what of the
+# insertion is frozen then. At the trainings' rates SGD does not bear training a fitted convolution, which has no batch
+# norm behind it (RESULTS.md).
+fit=${FIT:-2500} fit_lr=${FIT_LR:-5e-3} freeze=${FREEZE-insert*}
 # Fine-tuning on CIFAR. Batch norm sees chunks of 8 samples: running statistics want a rate of 0.0005, where the origin's
 # rate is given renorm is what bears it (RESULTS.md, Batch norm and chunks).
 size=${SIZE:-96} epochs=${EPOCHS:-3} batch=${BATCH:-64} chunks=${CHUNKS:-8} lr=${LR:-0.01} batch_norm=${BATCH_NORM:-renorm}
@@ -156,19 +159,27 @@ number() { # PATH
 	json_get "$work/train.json" "$1" 2>/dev/null || echo -
 }
 
-# Weights for --init: those given, or the same with a fitted insertion, where `fits` steps of that are wanted.
-init=() fits=0
+# Weights for --init: those given, or the same with a fitted insertion, where `fits` steps of that are wanted; the flag that
+# freezes it goes into `frozen`.
+init=() fits=0 frozen=()
 fit_insertion() { # CUT SEED FLAGS-OF-BOTH...
 	local out cut=$1 seed=$2
 	shift 2
+	frozen=()
 	[ ${#insertion[@]} -gt 0 ] && [ ${#init[@]} -gt 0 ] && [ "$fits" -gt 0 ] || return 0
-	out=$state/fitted-$(printf '%s' "${insertion[*]} $cut $seed $fits $* ${init[*]}" | cksum | tr ' ' -).safetensors
+	[ -z "$freeze" ] || frozen=(--freeze "$freeze")
+	out=$state/fitted-$(printf '%s' "${insertion[*]} $cut $seed $fits $fit_lr $* ${init[*]}" | cksum | tr ' ' -).safetensors
 	if [ ! -s "$out" ]; then
 		${WRAP:-} "$build/gpclient" insert-fit --no-progress --threads "$threads" "${init[@]}" "$@" --cut "$cut" \
-			"${insertion[@]}" --seed "$seed" --steps "$fits" --save "$out" >"$work/fit.log" 2>&1 ||
+			"${insertion[@]}" --seed "$seed" --steps "$fits" --lr "$fit_lr" --save "$out" >"$work/fit.log" 2>&1 ||
 			{ cat "$work/fit.log" >&2 && rm -f "$out" && return 1; }
 	fi
 	init[1]=$out
+}
+
+# As it stands among the settings of a run.
+fit_text() {
+	printf 'fit=%s at %s%s' "$fit" "$fit_lr" "${freeze:+, frozen $freeze}"
 }
 
 # Trains with checkpoints in a folder of its own. Notes accuracy, rate, payload bytes and seconds per batch, processor
@@ -192,7 +203,7 @@ train_and_note() { # KEY CUT METHOD SEED FINAL FLAGS-OF-BOTH... -- FLAGS-OF-TRAI
 		start_row_server "$folder/server"
 		where=(--server "127.0.0.1:$server_port" --cut "$cut" --codec "$(codec_of "$method")" "${insertion[@]}")
 	fi
-	${WRAP:-} "$build/gpclient" train --no-progress --threads "$threads" "${where[@]}" "${both[@]}" "${init[@]}" "$@" \
+	${WRAP:-} "$build/gpclient" train --no-progress --threads "$threads" "${where[@]}" "${both[@]}" "${init[@]}" "${frozen[@]}" "$@" \
 		--seed "$seed" --checkpoint "$folder/client" --checkpoint-every "$every" --resume=if-any --json \
 		>"$work/train.json" 2>"$work/log" || status=$?
 	[ "$method" = none ] || stop_row_server
@@ -236,7 +247,7 @@ finetune() { # KEY CUT METHOD SEED MODEL DATA BATCH CHUNKS EPOCHS LR BATCH-NORM
 
 finetune_row() { # PART DATA MODEL CUT METHOD SEED
 	local k
-	k=$(key "$1" "size=$size epochs=$epochs batch=$batch chunks=$chunks lr=$lr $batch_norm fit=$fit limit=$limit" "$4" "$5" "$6")
+	k=$(key "$1" "size=$size epochs=$epochs batch=$batch chunks=$chunks lr=$lr $batch_norm $(fit_text) limit=$limit" "$4" "$5" "$6")
 	run "$k" finetune "$k" "$4" "$5" "$6" "$3" "$(with_limit "$2,size=$size,$plain")" "$batch" "$chunks" "$epochs" "$lr" \
 		"$batch_norm"
 }
@@ -309,7 +320,7 @@ flowers_all() {
 	[ -n "$flowers" ] || { not_run flowers FLOWERS && return; }
 	for seed in $seeds; do
 		for method in none insert=flop-2 'insert=flop-2;sortquant:bits=6,split=2' insert=rate-070; do
-			k=$(key flowers "size=$flowers_size epochs=$flowers_epochs lr=$flowers_lr $flowers_norm fit=$fit limit=$limit" \
+			k=$(key flowers "size=$flowers_size epochs=$flowers_epochs lr=$flowers_lr $flowers_norm $(fit_text) limit=$limit" \
 				$origin_cut "$method" "$seed")
 			run "$k" finetune "$k" $origin_cut "$method" "$seed" $mobilenet \
 				"$(with_limit "folder:$flowers,size=$flowers_size,$plain")" 32 4 "$flowers_epochs" "$flowers_lr" "$flowers_norm"
