@@ -10,6 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/base/plain_text.h"
+
 enum { WORD_LIMIT = 64 }; /* longer words are not compared */
 
 struct gp_text gp_text_of(const char *text)
@@ -50,13 +52,33 @@ void gp_text_append(char *text, size_t size, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* How many bytes of a text are shown, whose last character is not cut through. */
+static size_t shown_bytes(struct gp_text t)
+{
+	enum { KEEP = 60, FOLLOWING_MOST = 3 };
+	if (t.len <= KEEP)
+		return t.len;
+	size_t kept = KEEP;
+	while (kept > KEEP - FOLLOWING_MOST && ((unsigned char)t.at[kept] & 0xC0) == 0x80)
+		kept--;
+	return kept;
+}
+
 const char *gp_text_shown(struct gp_text t, char out[GP_SHOWN])
 {
-	enum { KEEP = 60 };
-	const size_t kept = t.len > KEEP ? KEEP : t.len;
-	for (size_t i = 0; i < kept; i++)
-		out[i] = iscntrl((unsigned char)t.at[i]) ? '?' : t.at[i];
-	strcpy(out + kept, t.len > KEEP ? "..." : "");
+	const size_t kept = shown_bytes(t);
+	if (kept)
+		memcpy(out, t.at, kept);
+	out[kept] = '\0';
+	for (size_t i = 0, bytes; i < kept; i += bytes) {
+		bytes = gp_utf8_character(out + i);
+		if (bytes > 1)
+			continue;
+		if (bytes == 0 || iscntrl((unsigned char)out[i]))
+			out[i] = '?';
+		bytes = 1;
+	}
+	strcpy(out + kept, t.len > kept ? "..." : "");
 	return out;
 }
 

@@ -32,7 +32,8 @@ bool gp_text_copy(struct gp_text t, char *out, size_t size);
 void gp_text_append(char *text, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 #define GP_SHOWN 64
-/* For a message: cut off after 60 characters, control characters as '?'. Returns `out`. */
+/* For a message: cut off after at most 60 bytes, with '?' for control characters and for bytes that are not UTF-8. Returns
+ * `out`. */
 const char *gp_text_shown(struct gp_text t, char out[GP_SHOWN]);
 
 /* Index of `t` among '|'-separated choices ("sgd|adam"), -1 when it is none of them. */
