@@ -114,6 +114,13 @@ static void note_values(const struct split_slot *s, const struct gp_flow *flow, 
 		gp_value_log_add_error(v, s->step, flow, tensor, wire_length(s));
 }
 
+/* Where every chunk has all positions, the server is not told how many of them are padding; here it is known. */
+static void tell_rows(const struct split_slot *s, struct gp_transfer *t)
+{
+	if (s->e->map.positions > 0)
+		gp_transfer_tell_rows(t, s->rows);
+}
+
 static void encode_tensor(struct split_slot *s, struct gp_flow *flow, void *tensor,
 			  void (*encoded)(struct gp_transfer *))
 {
@@ -126,6 +133,8 @@ static void encode_tensor(struct split_slot *s, struct gp_flow *flow, void *tens
 					   .step = s->step};
 	if (head.length > 0)
 		gp_transfer_set_rows(t, s->rows);
+	else
+		tell_rows(s, t);
 	t->sample = chunk_samples(s);
 	note_values(s, flow, tensor, true);
 	gp_transfer_encode(t, &head, tensor, s->number, encoded);
@@ -244,9 +253,8 @@ static void begin_chunk(struct split_engine *e, struct split_slot *s, uint64_t n
 	s->number = number;
 	s->step = e->train ? number / chunks : e->step;
 	s->chunk = (uint32_t)(e->train ? number % chunks : number);
-	s->length = 0;
-	if (drops_padding(e))
-		s->length = gp_batch_map_length(&e->map, s->batch, s->first, (size_t)samples, s->rows);
+	const uint32_t length = gp_batch_map_length(&e->map, s->batch, s->first, (size_t)samples, s->rows);
+	s->length = drops_padding(e) ? length : 0;
 	s->state = SLOT_FORWARD;
 	submit(s, run_head_forward, finish_head, head_forward_done, GP_ORDER_FORWARD);
 }
@@ -503,6 +511,8 @@ enum gp_status gp_split_frame(void *arg, struct gp_frame *f, struct gp_err *err)
 	struct gp_transfer *t = gp_transfer_of(f);
 	const struct split_slot *s = &e->slot[t->slot];
 	const int tensor = t->flow->tensor;
+	if (f->head.length == 0)
+		tell_rows(s, t);
 	if (f->head.type == GP_FRAME_ACT_DOWN)
 		gp_transfer_decode(t, tail_buffer(s, GP_BUF_INPUT, tail_input_of(e, tensor)), act_decoded);
 	else

@@ -219,6 +219,7 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 	f->chunks = all->chunks;
 	f->positions = spec->positions;
 	f->leaves_out = spec->leaves_out;
+	f->row_positions = spec->row_positions;
 	f->ladder = spec->ladder;
 	f->survey_every = surveys(spec, all) ? spec->survey_every : 0;
 	f->seed = options.seed;

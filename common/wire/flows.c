@@ -31,6 +31,7 @@ static void add_flow(struct gp_flow_list *list, const struct gp_session_spec *sp
 		.survey_every = spec->survey_every,
 		.positions = sequence ? list->positions : 0,
 		.leaves_out = sequence && activation && list->positions > 0,
+		.row_positions = sequence && activation ? list->sequence : 0,
 	};
 }
 
@@ -107,7 +108,8 @@ enum gp_status gp_flow_list_find(const struct gp_graph *g, const struct gp_sessi
 	out->count = 0;
 	out->grad_inputs = in.gradient;
 	out->grad_outputs = behind.gradient;
-	out->positions = spec->lengths ? gp_graph_sequence(g) : 0;
+	out->sequence = gp_graph_sequence(g);
+	out->positions = spec->lengths ? out->sequence : 0;
 	for (int d = 0; d < GP_DIRECTIONS; d++) {
 		const struct gp_direction_info *info = &gp_direction_info[d];
 		const struct marks *m = info->at_input ? &in : &behind;

@@ -26,7 +26,8 @@ struct gp_flow_list {
 	struct gp_flow_spec flow[GP_DIRECTIONS * GP_GRAPH_MAX_PORTS]; /* by direction, then tensor */
 	struct gp_codec_spec raw;
 	uint64_t grad_inputs, grad_outputs; /* of the body: those with GRAD_DOWN, with GRAD_UP */
-	int64_t positions; /* most of a chunk, where it may have fewer (gp_graph_sequence of the body); 0: it may not */
+	int64_t sequence;                   /* positions of the body's sequences (gp_graph_sequence); 0: it has none */
+	int64_t positions;                  /* the same, where a chunk may have fewer; 0: it may not */
 };
 
 /* GP_INVALID: masks that name inputs which the body has not; lengths where the body has no sequences, or a codec that

@@ -91,12 +91,22 @@ static uint64_t sum_of_rows(const struct gp_transfer *t)
 	return sum;
 }
 
-/* What of the tensor travelled, for the figures. */
+void gp_transfer_tell_rows(struct gp_transfer *t, const uint32_t *rows)
+{
+	t->rows_known = t->flow->row_positions > 0;
+	t->known_rows = 0;
+	for (int64_t n = 0; t->rows_known && n < t->flow->samples; n++)
+		t->known_rows += rows[n];
+}
+
+/* Bytes of the tensor without padding, for the figures, as far as this end knows. */
 static uint64_t row_bytes(const struct gp_transfer *t)
 {
 	const struct gp_flow *f = t->flow;
 	if (f->leaves_out && t->frame.head.length > 0)
 		return sum_of_rows(t) * (uint64_t)f->width * sizeof(float);
+	if (t->rows_known)
+		return t->known_rows * (t->frame.tensor_bytes / (uint64_t)(f->samples * f->row_positions));
 	return t->frame.tensor_bytes;
 }
 

@@ -43,6 +43,8 @@ struct gp_transfer {
 	uint64_t draw;
 	uint32_t *
 		rows; /* of each sample: set before encode (gp_transfer_set_rows), or decoded; NULL: none are left out */
+	bool rows_known; /* gp_transfer_tell_rows: of the samples' rows, so many hold no padding */
+	uint64_t known_rows;
 	const uint32_t *sample; /* (optional) set before encode: numbers in the data set, valid until done */
 	bool with_channel, waiting, travelled_raw;
 	bool encoded;                /* the frame holds what was encoded last, until the next encode into it */
@@ -63,8 +65,9 @@ struct gp_flow {
 	bool leaves_out; /* of rows: only those that a sample has travel, or, `along`, all with zeros for the others */
 	bool along;      /* the codec works along the sequence */
 	int64_t width;   /* elements of a position */
-	struct gp_type type; /* of a chunk, with all positions */
-	float *packed;       /* those rows of one tensor, for the codec that encodes */
+	int64_t row_positions; /* as in the spec */
+	struct gp_type type;   /* of a chunk, with all positions */
+	float *packed;         /* those rows of one tensor, for the codec that encodes */
 	const struct gp_codec_device *device;
 	struct gp_codec *codec; /* NULL: this tensor has no such flow */
 	struct gp_codec_spec spec;
@@ -122,10 +125,11 @@ struct gp_flow_options {
 struct gp_flow_spec {
 	enum gp_direction direction;
 	int tensor;
-	struct gp_type type; /* of a chunk, with batch */
-	bool has_gradient;   /* an activation whose gradient comes back */
-	int64_t positions;   /* of the sequence that it is, where chunks may have fewer; else 0 */
-	bool leaves_out;     /* rows, with `positions` */
+	struct gp_type type;   /* of a chunk, with batch */
+	bool has_gradient;     /* an activation whose gradient comes back */
+	int64_t positions;     /* of the sequence that it is, where chunks may have fewer; else 0 */
+	bool leaves_out;       /* rows, with `positions` */
+	int64_t row_positions; /* rows of a sample, whether or not they may be left out; 0: it has none */
 	const struct gp_codec_spec *codec;
 	const struct gp_codec_ladder *ladder; /* (optional) of which `codec` is a rung: outlives the flow */
 	uint32_t survey_every;                /* with a ladder; 0: never */
@@ -163,6 +167,9 @@ void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head,
 /* Before gp_transfer_encode with head.length: how many positions each sample has. Does nothing where all of them
  * travel. */
 void gp_transfer_set_rows(struct gp_transfer *t, const uint32_t *rows);
+/* For the figures, before gp_transfer_encode or gp_transfer_decode of a chunk of which all positions travel: how many of
+ * each sample's hold no padding. Does nothing where the tensor has no rows. */
+void gp_transfer_tell_rows(struct gp_transfer *t, const uint32_t *rows);
 /* Bytes of a chunk's tensor, of the same without an insertion (0: there is none), and most of its payload, with so many
  * positions (0: all), which are possible. */
 uint64_t gp_flow_tensor_bytes(const struct gp_flow *f, uint32_t length);

@@ -32,14 +32,22 @@ equal "--pad drop is what it does" "$(sha "$work/default.json")" "$(sha "$work/d
 split max --cut 1:-1 --steps 3 --pad max
 [ "$(json_get "$work/default.json" act_up.tensor_bytes)" -lt "$(json_get "$work/max.json" act_up.tensor_bytes)" ] ||
 	fail "without --pad every chunk has all positions"
-equal "with --pad max everything travels" "$(json_get "$work/max.json" act_up.unpadded_bytes)" "$(json_get "$work/max.json" act_up.tensor_bytes)"
+for way in act_down grad_up grad_down; do
+	equal "$way without padding is the same with --pad max" "$(json_get "$work/max.json" $way.unpadded_bytes)" \
+		"$(json_get "$work/default.json" $way.unpadded_bytes)"
+done
 [ "$(json_get "$work/default.json" act_up.unpadded_bytes)" -lt "$(json_get "$work/default.json" act_up.tensor_bytes)" ] ||
 	fail "no sample is shorter than its chunk"
 
 # A codec that remembers places of the tensor: every text is filled up, and a line says so; asked for, it is refused.
 split places --cut 1:-1 --steps 2 --codec ef+uniform:bits=4
 equal "a codec that remembers places has padding" "$(grep -c 'padding is not left out: codec ef+uniform' "$work/places.json.log")" 1
-equal "all positions travel" "$(json_get "$work/places.json" act_up.tensor_bytes)" "$(json_get "$work/places.json" act_up.unpadded_bytes)"
+equal "all positions travel" "$(json_get "$work/places.json" act_up.tensor_bytes_per_batch)" \
+	"$(json_get "$work/max.json" act_up.tensor_bytes_per_batch)"
+[ "$(json_get "$work/max.json" act_up.unpadded_bytes)" -lt "$(json_get "$work/max.json" act_up.tensor_bytes)" ] ||
+	fail "padding that goes up is not counted apart"
+[ "$(json_get "$work/places.json" act_up.unpadded_bytes)" -lt "$(json_get "$work/places.json" act_up.tensor_bytes)" ] ||
+	fail "padding that travels is not counted apart"
 status=0
 "$build/gpclient" train --server "127.0.0.1:$server_port" "${run[@]}" --steps 1 --pad drop --codec-act-up delta+uniform:bits=4 \
 	>"$work/out" 2>&1 || status=$?
