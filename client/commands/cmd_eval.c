@@ -48,7 +48,8 @@ struct evaluation {
 	struct gp_loader *loader;
 	struct gp_recalibration recalibration;
 	uint32_t batches;
-	struct gp_step_result sum;
+	uint32_t samples;          /* evaluated so far */
+	struct gp_step_result sum; /* its `samples` are labels: of a masked language model, masked tokens */
 	struct gp_metrics metrics;
 	struct gp_scores scores; /* of `sum` */
 	double seconds;
@@ -112,9 +113,17 @@ static void show_progress(struct evaluation *e, struct gp_progress *p)
 	char text[240], scores[GP_SCORES_TEXT];
 	const uint64_t now = gp_now_ns();
 	set_scores(e);
-	snprintf(text, sizeof text, "%llu/%u samples  %s", (unsigned long long)e->sum.samples,
-		 gp_dataset_samples(e->data), gp_scores_and_loss(&e->scores, tells_matthews(e), scores));
+	snprintf(text, sizeof text, "%u/%u samples  %s", e->samples, gp_dataset_samples(e->data),
+		 gp_scores_and_loss(&e->scores, tells_matthews(e), scores));
 	gp_progress_update(p, now, text);
+}
+
+/* After so many batches, of which the last may have fewer. */
+static uint32_t samples_of(const struct evaluation *e, uint32_t batches)
+{
+	const uint64_t full = (uint64_t)batches * (uint64_t)e->set.batch;
+	const uint32_t all = gp_dataset_samples(e->data);
+	return full < all ? (uint32_t)full : all;
 }
 
 static enum gp_status evaluate(struct evaluation *e, struct gp_progress *p, struct gp_err *err)
@@ -124,9 +133,9 @@ static enum gp_status evaluate(struct evaluation *e, struct gp_progress *p, stru
 	engine->metrics = &e->metrics;
 	for (uint32_t done = 0; done < e->batches; done += GP_EVAL_SLICE) {
 		struct gp_step_result part;
-		uint32_t left = e->batches - done;
-		GP_TRY(engine->ops->evaluate(engine, e->loader, left < GP_EVAL_SLICE ? left : GP_EVAL_SLICE, &part,
-					     err));
+		const uint32_t left = e->batches - done, slice = left < GP_EVAL_SLICE ? left : GP_EVAL_SLICE;
+		GP_TRY(engine->ops->evaluate(engine, e->loader, slice, &part, err));
+		e->samples = samples_of(e, done + slice);
 		e->sum.loss_sum += part.loss_sum;
 		e->sum.correct += part.correct;
 		e->sum.samples += part.samples;
@@ -138,17 +147,21 @@ static enum gp_status evaluate(struct evaluation *e, struct gp_progress *p, stru
 
 static enum gp_status print_report(const struct evaluation *e, struct gp_err *err)
 {
-	char text[GP_SCORES_TEXT];
-	double rate = (double)e->sum.samples / e->seconds;
-	fprintf(stderr, "%llu samples in %.1f s, %.1f samples/s\n", (unsigned long long)e->sum.samples, e->seconds,
-		rate);
+	char text[GP_SCORES_TEXT], masked[48] = "";
+	const double rate = (double)e->samples / e->seconds;
+	if (e->metrics.words)
+		snprintf(masked, sizeof masked, " with %llu masked tokens", (unsigned long long)e->sum.samples);
+	fprintf(stderr, "%u %s%s in %.1f s, %.1f samples/s\n", e->samples, e->samples == 1 ? "sample" : "samples",
+		masked, e->seconds, rate);
 	gp_figures_print(&e->figures, &e->account, e->batches, stderr);
 	if (!e->set.json) {
 		printf("%s\n", gp_scores_and_loss(&e->scores, tells_matthews(e), text));
 		return GP_OK;
 	}
-	json_t *o = json_pack("{s:I, s:I, s:f, s:f}", "samples", (json_int_t)e->sum.samples, "samples_left_out",
+	json_t *o = json_pack("{s:I, s:I, s:f, s:f}", "samples", (json_int_t)e->samples, "samples_left_out",
 			      (json_int_t)e->left_out.samples, "seconds", e->seconds, "samples_per_s", rate);
+	json_object_set_new(o, "masked_tokens",
+			    e->metrics.words ? json_integer((json_int_t)e->sum.samples) : json_null());
 	o = gp_scores_json(o, &e->scores);
 	return gp_job_print_json(gp_figures_json(o, &e->figures, &e->account, e->batches), err);
 }
