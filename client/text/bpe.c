@@ -25,7 +25,9 @@
 #include <xxhash.h>
 
 #include "client/text/text_file.h"
+#include "client/text/tokenizer_config.h"
 #include "client/text/utf8.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 
 enum { BYTES = 256, LINE_MOST = 2 * GP_TOKEN_BYTES_MAX + 2, FILE_MOST = 64 << 20 };
@@ -233,6 +235,48 @@ static enum gp_status make_merges(struct bpe *b, struct gp_text text, struct gp_
 	return GP_OK;
 }
 
+/* Such as <s> and [MASK]: no merge makes them. */
+static bool looks_special(const char *shown)
+{
+	return shown[0] == '<' || shown[0] == '[';
+}
+
+/* How many tokens of several bytes no line makes, *first of them. `made`: by token. */
+static int32_t count_unmade(const struct gp_vocabulary *v, const bool *made, int32_t *first)
+{
+	int32_t count = 0;
+	for (int32_t i = v->count - 1; i >= 0; i--) {
+		if (made[i] || gp_vocabulary_key(v, i).len < 2 || looks_special(gp_vocabulary_shown(v, i)))
+			continue;
+		*first = i;
+		count++;
+	}
+	return count;
+}
+
+/* Each token of several bytes is made by a merge, but for a few that fill up the table of RoBERTa. */
+static enum gp_status warn_of_unmade(const struct gp_tokenizer *t, const char *path, struct gp_err *err)
+{
+	enum { FEW = 16 };
+	const struct bpe *b = t->self;
+	int32_t first = 0;
+	char shown[GP_SHOWN];
+	void *memory;
+	GP_TRY(gp_alloc_array(&memory, (size_t)t->vocabulary.count, sizeof(bool), err));
+	bool *made = memory;
+	memset(made, 0, (size_t)t->vocabulary.count * sizeof *made);
+	for (uint64_t i = 0; i < b->cells; i++)
+		if (b->merge[i].left >= 0)
+			made[b->merge[i].joined] = true;
+	const int32_t unmade = count_unmade(&t->vocabulary, made, &first);
+	gp_free(memory);
+	if (unmade > FEW)
+		gp_log(data, GP_LOG_WARN,
+		       "%s has no line that makes '%s', nor %d other tokens of vocab.json: is it cut off?", path,
+		       gp_text_shown(gp_text_of(gp_vocabulary_shown(&t->vocabulary, first)), shown), unmade - 1);
+	return GP_OK;
+}
+
 static enum gp_status add_merges(struct gp_tokenizer *t, const char *path, struct gp_text text, struct gp_err *err)
 {
 	const struct unwritten u = bytes_of_characters();
@@ -257,7 +301,9 @@ static enum gp_status read_merges(struct gp_tokenizer *t, const char *folder, st
 	size_t bytes;
 	GP_TRY(gp_text_path(folder, "merges.txt", path, err));
 	GP_TRY(gp_text_file_read(path, FILE_MOST, &text, &bytes, err));
-	const enum gp_status status = add_merges(t, path, (struct gp_text){text, bytes}, err);
+	enum gp_status status = add_merges(t, path, (struct gp_text){text, bytes}, err);
+	if (status == GP_OK)
+		status = warn_of_unmade(t, path, err);
 	t->hash = XXH3_64bits_withSeed(text, bytes, gp_vocabulary_hash(&t->vocabulary));
 	gp_free(text);
 	return status;
@@ -281,10 +327,28 @@ static enum gp_status compile_words(struct bpe *b, struct gp_err *err)
 	return GP_OK;
 }
 
+/* Texts get no space in front of them here, so that a model which was trained with one would read other tokens. */
+static enum gp_status check_config(const char *folder, struct gp_err *err)
+{
+	struct gp_tokenizer_config c;
+	bool space = false;
+	GP_TRY(gp_tokenizer_config_read(folder, &c, err));
+	enum gp_status status = gp_tokenizer_config_flag(&c, "add_prefix_space", &space, err);
+	if (status == GP_OK && space)
+		status =
+			gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__,
+				   "%s: \"add_prefix_space\" is true, but texts get no space in front of them here, so "
+				   "that their tokens would be others",
+				   c.path);
+	gp_tokenizer_config_deinit(&c);
+	return status;
+}
+
 static enum gp_status open_bpe(struct gp_tokenizer *t, const char *folder, struct gp_err *err)
 {
 	GP_TRY(gp_alloc_array(&t->self, 1, sizeof(struct bpe), err));
 	GP_TRY(compile_words(t->self, err));
+	GP_TRY(check_config(folder, err));
 	GP_TRY(read_vocabulary(t, folder, err));
 	GP_TRY(find_bytes(t, folder, err));
 	return read_merges(t, folder, err);

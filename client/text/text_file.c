@@ -52,6 +52,14 @@ enum gp_status gp_text_file_read(const char *path, size_t most, char **out, size
 	return status;
 }
 
+static unsigned line_at(struct gp_text text, const char *place)
+{
+	unsigned line = 1;
+	for (const char *at = text.at; at < place; at++)
+		line += *at == '\n';
+	return line;
+}
+
 enum gp_status gp_text_unmark(const char *path, struct gp_text *text, struct gp_err *err)
 {
 	static const char mark[] = "\xEF\xBB\xBF";
@@ -59,6 +67,10 @@ enum gp_status gp_text_unmark(const char *path, struct gp_text *text, struct gp_
 		GP_FAIL(err, GP_INVALID, "%s: its text is UTF-16; convert it to UTF-8", path);
 	if (text->len >= sizeof mark - 1 && memcmp(text->at, mark, sizeof mark - 1) == 0)
 		*text = (struct gp_text){text->at + sizeof mark - 1, text->len - (sizeof mark - 1)};
+	const char *zero = text->len ? memchr(text->at, '\0', text->len) : NULL;
+	if (zero)
+		GP_FAIL(err, GP_INVALID, "%s:%u: a byte of value 0, which no text has: is this a file of another kind?",
+			path, line_at(*text, zero));
 	return GP_OK;
 }
 

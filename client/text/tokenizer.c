@@ -20,13 +20,19 @@ static const struct gp_tokenizer_class *const classes[] = {&gp_tokenizer_bpe, &g
 static enum gp_status find_class(const char *folder, const struct gp_tokenizer_class **out, struct gp_err *err)
 {
 	char path[GP_TEXT_PATH];
+	*out = NULL;
 	for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
 		GP_TRY(gp_text_path(folder, classes[i]->file, path, err));
 		if (!gp_text_file_there(path))
 			continue;
+		if (*out)
+			GP_FAIL(err, GP_INVALID,
+				"%s holds %s and %s, of two kinds of tokenizers; keep the files of one", folder,
+				(*out)->file, classes[i]->file);
 		*out = classes[i];
-		return GP_OK;
 	}
+	if (*out)
+		return GP_OK;
 	GP_FAIL(err, GP_INVALID,
 		"no tokenizer in %s: neither vocab.json (with merges.txt: byte pair encoding) nor vocab.txt "
 		"(WordPiece) can be found there",

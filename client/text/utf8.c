@@ -63,6 +63,14 @@ size_t gp_utf8_write(int32_t point, char out[GP_UTF8_MOST])
 	return (size_t)following + 1;
 }
 
+bool gp_utf8_is(struct gp_text text)
+{
+	int32_t point = 0;
+	for (size_t i = 0; i < text.len && point >= 0;)
+		i += gp_utf8_read(text.at + i, text.len - i, &point);
+	return point >= 0;
+}
+
 size_t gp_utf8_repaired_bytes(struct gp_text text)
 {
 	size_t bytes = 0;

@@ -85,7 +85,8 @@ enum gp_status gp_vocabulary_add(struct gp_vocabulary *v, int64_t id, struct gp_
 {
 	char name[GP_SHOWN], other[GP_SHOWN];
 	if (id < 0 || id >= v->count)
-		GP_FAIL(err, GP_INVALID, "'%s' has the id %lld, but there are %d tokens: 0 to %d are expected",
+		GP_FAIL(err, GP_INVALID,
+			"'%s' has the id %lld, but there are %d tokens, whose ids are 0 to %d: is a token missing?",
 			gp_text_shown(shown, name), (long long)id, v->count, v->count - 1);
 	struct gp_vocabulary_token *t = &v->token[id];
 	if (t->shown != NOWHERE)
@@ -93,8 +94,8 @@ enum gp_status gp_vocabulary_add(struct gp_vocabulary *v, int64_t id, struct gp_
 			(long long)id, gp_text_shown(gp_text_of(v->text + t->shown), other));
 	int32_t *cell = key.at ? cell_of(v, key) : NULL;
 	if (cell && *cell >= 0)
-		GP_FAIL(err, GP_INVALID, "'%s' occurs twice, with the ids %d and %lld",
-			gp_text_shown(shown, name), *cell, (long long)id);
+		GP_FAIL(err, GP_INVALID, "'%s' occurs twice, with the ids %d and %lld", gp_text_shown(shown, name),
+			*cell, (long long)id);
 	GP_TRY(reserve(v, shown.len + key.len + 2, err));
 	t->shown = append(v, shown);
 	if (!cell)
@@ -119,6 +120,13 @@ const char *gp_vocabulary_shown(const struct gp_vocabulary *v, int32_t id)
 int32_t gp_vocabulary_find(const struct gp_vocabulary *v, struct gp_text key)
 {
 	return *cell_of(v, key);
+}
+
+struct gp_text gp_vocabulary_key(const struct gp_vocabulary *v, int32_t id)
+{
+	gp_require(gp_vocabulary_has(v, id));
+	const struct gp_vocabulary_token *t = &v->token[id];
+	return t->key == NOWHERE ? (struct gp_text){NULL, 0} : (struct gp_text){v->text + t->key, t->key_bytes};
 }
 
 uint64_t gp_vocabulary_hash(const struct gp_vocabulary *v)

@@ -35,6 +35,8 @@ enum gp_status gp_vocabulary_add(struct gp_vocabulary *v, int64_t id, struct gp_
 bool gp_vocabulary_has(const struct gp_vocabulary *v, int32_t id);
 /* What the token is shown as, NUL-terminated; lives until the next token is added. */
 const char *gp_vocabulary_shown(const struct gp_vocabulary *v, int32_t id);
+/* The text that is this token, as gp_vocabulary_add was given it: at NULL where no text is. Lives as long. */
+struct gp_text gp_vocabulary_key(const struct gp_vocabulary *v, int32_t id);
 /* The token's id, -1 where there is none. */
 int32_t gp_vocabulary_find(const struct gp_vocabulary *v, struct gp_text key);
 /* XXH3 of all that is shown, in the order of the ids. */

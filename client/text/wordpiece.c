@@ -16,15 +16,15 @@
 
 #include <string.h>
 
-#include <jansson.h>
 #include <utf8proc.h>
 #include <xxhash.h>
 
 #include "client/text/text_file.h"
+#include "client/text/tokenizer_config.h"
 #include "client/text/utf8.h"
 #include "common/base/mem.h"
 
-enum { VOCABULARY_BYTES = 64 << 20, CONFIG_BYTES = 1 << 20, WORD_MOST = 100 };
+enum { VOCABULARY_BYTES = 64 << 20, WORD_MOST = 100 };
 
 struct wordpiece {
 	bool lower;   /* capitals become small */
@@ -42,6 +42,8 @@ static enum gp_status add_token(struct gp_vocabulary *v, struct gp_text line, in
 	if (line.len > GP_TOKEN_BYTES_MAX || memchr(line.at, '\0', line.len))
 		GP_FAIL(err, GP_INVALID, "'%s' is no token: it has a zero byte, or more than %d bytes",
 			gp_text_shown(line, shown), GP_TOKEN_BYTES_MAX);
+	if (!gp_utf8_is(line))
+		GP_FAIL(err, GP_INVALID, "'%s' is not UTF-8", gp_text_shown(line, shown));
 	return gp_vocabulary_add(v, id, line, line, err);
 }
 
@@ -77,46 +79,21 @@ static enum gp_status read_vocabulary(struct gp_tokenizer *t, const char *folder
 	return status;
 }
 
-/* What is not there, or null, stays as it is. */
-static enum gp_status read_flag(const json_t *root, const char *path, const char *key, bool *out, struct gp_err *err)
+static enum gp_status read_flags(struct wordpiece *w, const struct gp_tokenizer_config *c, struct gp_err *err)
 {
-	const json_t *value = json_object_get(root, key);
-	if (!value || json_is_null(value))
-		return GP_OK;
-	if (!json_is_boolean(value))
-		GP_FAIL(err, GP_INVALID, "%s: \"%s\" is neither true nor false", path, key);
-	*out = json_is_true(value);
-	return GP_OK;
-}
-
-static enum gp_status read_flags(struct wordpiece *w, const json_t *root, const char *path, struct gp_err *err)
-{
-	if (!json_is_object(root))
-		GP_FAIL(err, GP_INVALID, "%s: an object is expected", path);
-	GP_TRY(read_flag(root, path, "do_lower_case", &w->lower, err));
+	*w = (struct wordpiece){true, true, true};
+	GP_TRY(gp_tokenizer_config_flag(c, "do_lower_case", &w->lower, err));
 	w->strip = w->lower;
-	GP_TRY(read_flag(root, path, "strip_accents", &w->strip, err));
-	return read_flag(root, path, "tokenize_chinese_chars", &w->chinese, err);
+	GP_TRY(gp_tokenizer_config_flag(c, "strip_accents", &w->strip, err));
+	return gp_tokenizer_config_flag(c, "tokenize_chinese_chars", &w->chinese, err);
 }
 
-/* The file need not be there. */
 static enum gp_status read_config(struct wordpiece *w, const char *folder, struct gp_err *err)
 {
-	char path[GP_TEXT_PATH], *text;
-	size_t bytes;
-	json_error_t why;
-	char shown[GP_SHOWN];
-	*w = (struct wordpiece){true, true, true};
-	GP_TRY(gp_text_path(folder, "tokenizer_config.json", path, err));
-	if (!gp_text_file_there(path))
-		return GP_OK;
-	GP_TRY(gp_text_file_read(path, CONFIG_BYTES, &text, &bytes, err));
-	json_t *root = json_loadb(text, bytes, 0, &why);
-	gp_free(text);
-	if (!root)
-		GP_FAIL(err, GP_INVALID, "%s:%d: %s", path, why.line, gp_text_shown(gp_text_of(why.text), shown));
-	const enum gp_status status = read_flags(w, root, path, err);
-	json_decref(root);
+	struct gp_tokenizer_config c;
+	GP_TRY(gp_tokenizer_config_read(folder, &c, err));
+	const enum gp_status status = read_flags(w, &c, err);
+	gp_tokenizer_config_deinit(&c);
 	return status;
 }
 

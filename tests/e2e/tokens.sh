@@ -42,5 +42,9 @@ refuses "no tokenizer" 2 "--tokenizer DIR is missing" "$build/gpclient" tokens t
 refuses "a folder without one" 3 "no tokenizer in $work" tokens "$work" text
 refuses "no pair" 3 "standard input, line 1: no tab" tokens "$golden/bpe" --pair < <(echo text)
 refuses "a line without end" 3 "standard input, line 1: a text of more than 1048576 bytes" tokens "$golden/bpe" </dev/zero
+mkdir "$work/cut" && cp "$golden/bpe/vocab.json" "$work/cut/"
+head -20 "$golden/bpe/merges.txt" >"$work/cut/merges.txt"
+equal "merges that are cut off are told" "$(tokens "$work/cut" text 2>&1 | grep -c 'merges.txt has no line that makes .* is it cut off?')" 1
+equal "whole ones are not" "$(tokens "$golden/bpe" text 2>&1 >/dev/null | wc -l)" 0
 refuses "no limit" 2 "--max" tokens "$golden/bpe" --max 3 text
 finish

@@ -200,7 +200,8 @@ static void files_that_are_wrong_are_named(void **state)
 	write_text("vocab.json", "{\"a\": 0, \"b\": 0}");
 	expect_refused("DIR/vocab.json: 'b' has the id 0, and so has 'a'");
 	write_text("vocab.json", "{\"a\": 0, \"b\": 7}");
-	expect_refused("DIR/vocab.json: 'b' has the id 7, but there are 2 tokens: 0 to 1 are expected");
+	expect_refused(
+		"DIR/vocab.json: 'b' has the id 7, but there are 2 tokens, whose ids are 0 to 1: is a token missing?");
 	write_text("vocab.json", "{\"a\": 0, \"b\": \"1\"}");
 	expect_refused("DIR/vocab.json: 'b' has no id");
 	write_text("vocab.json", "{\"a\": 0, \"b\": 1}");
@@ -225,6 +226,15 @@ static void merges_belong_to_their_vocabulary(void **state)
 	expect_refused("DIR/merges.txt:1: 'i n g' is not two tokens with a space between");
 	write_text("merges.txt", "");
 	gp_tokenizer_free(open_tokenizer(data_dir)); /* bytes alone */
+	write_text("tokenizer_config.json", "{\"add_prefix_space\": false}");
+	gp_tokenizer_free(open_tokenizer(data_dir));
+	write_text("tokenizer_config.json", "{\"add_prefix_space\": true}");
+	expect_refused("DIR/tokenizer_config.json: \"add_prefix_space\" is true, but texts get no space in front of "
+		       "them here, so that their tokens would be others");
+	unlink(data_path("tokenizer_config.json"));
+	write_text("vocab.txt", "[PAD]\n");
+	expect_refused("DIR holds vocab.json and vocab.txt, of two kinds of tokenizers; keep the files of one");
+	unlink(data_path("vocab.txt"));
 }
 
 static void word_pieces_stand_on_lines(void **state)
@@ -237,6 +247,8 @@ static void word_pieces_stand_on_lines(void **state)
 	expect_refused("DIR/vocab.txt:2: an empty line; a token is expected");
 	write_text("vocab.txt", "[PAD]\na\na\n");
 	expect_refused("DIR/vocab.txt:3: 'a' occurs twice, with the ids 1 and 2");
+	write_text("vocab.txt", "[PAD]\n\xe4\n");
+	expect_refused("DIR/vocab.txt:2: '?' is not UTF-8");
 	write_text("vocab.txt", "[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\n[MASK]\r\nA\r\na\r\n");
 	write_text("tokenizer_config.json", "{\"do_lower_case\": 1}");
 	expect_refused("DIR/tokenizer_config.json: \"do_lower_case\" is neither true nor false");
