@@ -180,18 +180,15 @@ bool gp_dataset_has_files(const struct gp_dataset *d)
 	return d->class->path != NULL;
 }
 
-enum gp_status gp_data_check_files(const char *text, enum gp_split split, struct gp_bad_samples *out,
-				   struct gp_err *err)
+static enum gp_status check_each(const struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
+				 struct gp_bad_samples *out, struct gp_err *err)
 {
-	struct gp_dataset d = {0};
-	struct gp_data_spec spec;
 	char path[GP_PICTURE_PATH];
-	GP_TRY(gp_data_spec_open(text, &d, &spec, err));
 	enum gp_status status = GP_OK;
-	for (int i = 0; d.class->check_file && status == GP_OK; i++) {
+	for (int i = 0; d->class->check_file && status == GP_OK; i++) {
 		struct gp_err why = {0};
 		path[0] = '\0';
-		const enum gp_status found = d.class->check_file(&spec, split, i, path, &why);
+		const enum gp_status found = d->class->check_file(spec, split, i, path, &why);
 		if (!path[0])
 			break;
 		out->checked++;
@@ -202,6 +199,28 @@ enum gp_status gp_data_check_files(const char *text, enum gp_split split, struct
 			status = found;
 		}
 	}
+	return status;
+}
+
+static enum gp_status check_lines(const struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
+				  struct gp_bad_samples *out, struct gp_err *err)
+{
+	struct gp_err why = {0};
+	const enum gp_status found = d->class->check_lines(d, spec, split, out, &why);
+	if (is_of_the_file(found))
+		return gp_bad_samples_add(out, 0, "", why.text, err);
+	*err = why;
+	return found;
+}
+
+enum gp_status gp_data_check_files(const char *text, enum gp_split split, struct gp_bad_samples *out,
+				   struct gp_err *err)
+{
+	struct gp_dataset d = {0};
+	struct gp_data_spec spec;
+	GP_TRY(gp_data_spec_open(text, &d, &spec, err));
+	const enum gp_status status =
+		d.class->check_lines ? check_lines(&d, &spec, split, out, err) : check_each(&d, &spec, split, out, err);
 	d.class->close(&d);
 	return status;
 }

@@ -48,7 +48,8 @@ void gp_bad_samples_deinit(struct gp_bad_samples *b);
 
 /*
  * For the few large files of a split, of a text as for gp_dataset_open: reads each by itself. What is wrong is listed
- * with the number of the file in place of a sample's. Success with nothing checked for data that has no such files.
+ * with the number of the file in place of a sample's. Of data whose samples are lines of a file, the bad lines are listed.
+ * Success with nothing checked for data of other kinds.
  */
 enum gp_status gp_data_check_files(const char *spec, enum gp_split split, struct gp_bad_samples *out,
 				   struct gp_err *err);

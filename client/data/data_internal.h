@@ -53,6 +53,8 @@ struct gp_draw {
 	uint32_t epoch, sample;
 };
 
+struct gp_bad_samples;
+
 struct gp_dataset_class {
 	struct gp_dataset_info info;
 	enum gp_spec_arg dir; /* of the folder: NAME:DIR */
@@ -87,6 +89,10 @@ struct gp_dataset_class {
 	 * `path`, which stays "" past the last one. GP_INVALID and GP_IO say what is wrong with it. */
 	enum gp_status (*check_file)(const struct gp_data_spec *spec, enum gp_split split, int file,
 				     char path[GP_PICTURE_PATH], struct gp_err *err);
+	/* (optional) Data whose samples are lines of a file: lists the bad ones of the split; `d` is configured, not open.
+	 * GP_INVALID, GP_IO: the file itself is bad. */
+	enum gp_status (*check_lines)(const struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
+				      struct gp_bad_samples *out, struct gp_err *err);
 };
 
 #define GP_CLASS_NAME 64

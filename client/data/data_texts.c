@@ -20,11 +20,13 @@
 #include <string.h>
 
 #include "client/data/data_bucket.h"
+#include "client/data/data_check.h"
 #include "client/data/text_cache.h"
 #include "client/data/text_rows.h"
 #include "client/data/text_table.h"
 #include "client/data/text_values.h"
 #include "client/text/text_file.h"
+#include "client/text/utf8.h"
 #include "common/base/log.h"
 
 enum { TOKENS, MASK, LENGTH, SEGMENTS, TENSORS };
@@ -229,6 +231,8 @@ static enum gp_status collect_labels(const struct gp_table *table, const char *p
 		const int at = place_of(l, row->label, &there);
 		if (there)
 			continue;
+		if (!gp_utf8_is(row->label))
+			GP_FAIL(err, GP_INVALID, "%s:%u: the label is not UTF-8", path, row->line);
 		if (l->count == CLASSES_MOST)
 			GP_FAIL(err, GP_INVALID, "%s:%u: more than %d different labels: is this the column of labels?",
 				path, row->line, CLASSES_MOST);
@@ -237,6 +241,20 @@ static enum gp_status collect_labels(const struct gp_table *table, const char *p
 		l->count++;
 	}
 	return GP_OK;
+}
+
+/* Names of columns above numbered ones are a row like any other. */
+static void warn_of_header(const struct texts *t, const struct gp_table *table, const char *path)
+{
+	char shown[GP_SHOWN];
+	if (t->header || table->rows < 3 || table->row[0].line != 1)
+		return;
+	for (uint32_t i = 1; i < table->rows; i++)
+		if (compare_labels(table->row[i].label, table->row[0].label) == 0)
+			return;
+	gp_log(data, GP_LOG_WARN,
+	       "%s: only the first line has the label '%s': if it holds the columns' names, give header=1", path,
+	       gp_text_shown(table->row[0].label, shown));
 }
 
 static enum gp_status number_labels(struct texts *t, const struct gp_table *table, const char *path,
@@ -300,10 +318,14 @@ static enum gp_status find_labels(const struct texts *t, const char *dir, enum g
 		return GP_OK;
 	}
 	GP_TRY(path_of(t, dir, GP_SPLIT_TRAIN, path, err));
-	if (split == GP_SPLIT_TRAIN && !shares_one_file(t))
+	if (split == GP_SPLIT_TRAIN && !shares_one_file(t)) {
+		warn_of_header(t, own, path);
 		return collect_labels(own, path, l, err);
+	}
 	GP_TRY(gp_table_read(path, &form, training, err)); /* `own` has lost the rows of the other split */
 	choose_rows(training, shares_one_file(t), GP_SPLIT_TRAIN, 0);
+	if (split == GP_SPLIT_TRAIN)
+		warn_of_header(t, training, path);
 	return collect_labels(training, path, l, err);
 }
 
@@ -399,6 +421,76 @@ static void close_texts(struct gp_dataset *d)
 	gp_free(t);
 }
 
+/* --- all that is wrong with a table -------------------------------------------------------------------------------- */
+
+struct checking {
+	const struct texts *t;
+	const char *path;
+	struct gp_bad_samples *out;
+	uint32_t left_out; /* bad rows that are not listed */
+	enum gp_status status;
+	struct gp_err err;
+};
+
+static void tell_row(void *arg, uint32_t row, uint32_t line, const char *why)
+{
+	enum { LISTED_MOST = 100 };
+	struct checking *c = arg;
+	char text[GP_ERR_TEXT];
+	if (c->status != GP_OK)
+		return;
+	if (c->out->count >= LISTED_MOST) {
+		c->left_out++;
+		return;
+	}
+	snprintf(text, sizeof text, "%s:%u: %s", c->path, line, why);
+	c->status = gp_bad_samples_add(c->out, row, c->path, text, &c->err);
+}
+
+/* Labels that are values to predict, and those of tasks, whose classes are known. Classes of other tables are what the
+ * training file has. */
+static void check_label(struct checking *c, uint32_t row, const struct gp_table_row *at)
+{
+	const struct task *task = c->t->task;
+	char why[GP_VALUE_WHY], shown[GP_SHOWN], text[GP_VALUE_WHY + GP_SHOWN];
+	float value;
+	if (c->t->values && !gp_text_value_parse(at->label, task ? task->range : NULL, &value, why)) {
+		snprintf(text, sizeof text, "the value to predict: %s", why);
+		tell_row(c, row, at->line, text);
+	}
+	if (c->t->values || !task || gp_text_is(at->label, task->labels[0]) || gp_text_is(at->label, task->labels[1]))
+		return;
+	snprintf(text, sizeof text, "the label '%s' is neither %s nor %s", gp_text_shown(at->label, shown),
+		 task->labels[0], task->labels[1]);
+	tell_row(c, row, at->line, text);
+}
+
+static enum gp_status check_lines(const struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
+				  struct gp_bad_samples *out, struct gp_err *err)
+{
+	struct checking c = {.t = d->self, .out = out};
+	const struct gp_table_watch watch = {tell_row, &c};
+	const struct gp_table_form form = form_of(c.t);
+	struct gp_table table = {0};
+	char path[GP_TEXT_PATH], text[GP_TEXT_PATH + 40];
+	if (split == GP_SPLIT_VAL && shares_one_file(c.t))
+		return GP_OK; /* it was checked as the training file */
+	GP_TRY(path_of(c.t, spec->dir, split, path, err));
+	c.path = path;
+	GP_TRY(gp_table_read_watched(path, &form, &watch, &table, err));
+	for (uint32_t i = 0; i < table.rows; i++)
+		check_label(&c, i, &table.row[i]);
+	gp_table_deinit(&table);
+	out->checked++;
+	if (c.status == GP_OK && c.left_out > 0) {
+		snprintf(text, sizeof text, "%s: %u more rows are bad", path, c.left_out);
+		c.status = gp_bad_samples_add(out, UINT32_MAX, path, text, &c.err);
+	}
+	if (c.status != GP_OK)
+		*err = c.err;
+	return c.status;
+}
+
 /* --- samples ---------------------------------------------------------------------------------------------------- */
 
 static int32_t label_of(const struct gp_dataset *d, uint32_t index)
@@ -450,6 +542,7 @@ static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, str
 		.configure = how,                                                                                      \
 		.open = open_texts,                                                                                    \
 		.close = close_texts,                                                                                  \
+		.check_lines = check_lines,                                                                            \
 		.write = write_text,                                                                                   \
 		.label = label_of,                                                                                     \
 		.value = value_of,                                                                                     \

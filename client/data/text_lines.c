@@ -12,6 +12,7 @@
 #include "common/base/durable.h"
 #include "common/base/mem.h"
 
+#define A_LINE ": a line has one text, or two with a tab between them"
 enum { LINES_MOST = 1 << 26, READ_STEP = 1 << 16 };
 
 static enum gp_status grow(char **text, size_t *room, size_t used, struct gp_err *err)
@@ -48,19 +49,46 @@ static enum gp_status read_input(char **out, size_t *bytes, struct gp_err *err)
 	return GP_OK;
 }
 
-static enum gp_status take_line(struct gp_table_row *row, const char *path, uint32_t number, struct gp_text line,
+_Static_assert(GP_TEXT_BYTES_MAX == 1048576, "a message names it");
+
+/* What is wrong with the line, NULL: it is a text or two. */
+static const char *fault_of(struct gp_text line, const struct gp_table_row *row)
+{
+	if (line.len > GP_TEXT_BYTES_MAX)
+		return "a text of more than 1048576 bytes";
+	if (!row->pair.at)
+		return NULL;
+	if (row->text.len == 0)
+		return "nothing stands before the tab" A_LINE;
+	if (row->pair.len == 0)
+		return "nothing stands behind the tab" A_LINE;
+	return memchr(row->pair.at, '\t', row->pair.len) ? "more than one tab" A_LINE : NULL;
+}
+
+static enum gp_status add_bad(struct gp_text_lines *l, const char *path, uint32_t number, const char *why,
+			      struct gp_err *err)
+{
+	struct gp_bad_line *grown = l->bad;
+	if ((l->bad_count & (l->bad_count - 1)) == 0) /* it is full: it has room for a power of two */
+		grown = gp_realloc(l->bad, l->bad_count ? 2 * (size_t)l->bad_count : 1, sizeof *grown);
+	if (!grown)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a list of %u bad lines", l->bad_count + 1);
+	l->bad = grown;
+	struct gp_bad_line *bad = &l->bad[l->bad_count++];
+	*bad = (struct gp_bad_line){path, why, number, l->table.rows};
+	return GP_OK;
+}
+
+static enum gp_status take_line(struct gp_text_lines *l, const char *path, uint32_t number, struct gp_text line,
 				struct gp_err *err)
 {
-	struct gp_text text;
-	char shown[GP_SHOWN];
-	if (line.len > GP_TEXT_BYTES_MAX)
-		GP_FAIL(err, GP_INVALID, "%s:%u: a text of more than %d bytes", path, number, GP_TEXT_BYTES_MAX);
-	*row = (struct gp_table_row){.pair = line, .line = number};
-	gp_text_cut(&row->pair, '\t', &text);
-	row->text = text;
-	if (row->pair.at && (text.len == 0 || row->pair.len == 0 || memchr(row->pair.at, '\t', row->pair.len)))
-		GP_FAIL(err, GP_INVALID, "%s:%u: '%s' is neither a text nor two with a tab between them", path, number,
-			gp_text_shown(line, shown));
+	struct gp_table_row row = {.pair = line, .line = number};
+	gp_text_cut(&row.pair, '\t', &row.text);
+	const char *const why = fault_of(line, &row);
+	if (why)
+		return add_bad(l, path, number, why, err);
+	l->table.row[l->table.rows] = row;
+	l->path[l->table.rows++] = path;
 	return GP_OK;
 }
 
@@ -94,8 +122,7 @@ static enum gp_status add_lines(struct gp_text_lines *l, const char *path, struc
 		number++;
 		if (line.len == 0)
 			continue;
-		GP_TRY(take_line(&t->row[t->rows], path, number, line, err));
-		l->path[t->rows++] = path;
+		GP_TRY(take_line(l, path, number, line, err));
 	}
 	return GP_OK;
 }
@@ -116,7 +143,7 @@ static enum gp_status read_all(struct gp_text_lines *l, const char *const *path,
 		l->memory[l->files] = text;
 		GP_TRY(add_lines(l, name, (struct gp_text){text, bytes}, err));
 	}
-	if (l->table.rows == 0)
+	if (l->table.rows == 0 && l->bad_count == 0)
 		GP_FAIL(err, GP_INVALID, "there is no text in %s",
 			strcmp(path[0], GP_STANDARD_INPUT) == 0 ? "standard input" : path[0]);
 	return GP_OK;
@@ -141,6 +168,7 @@ void gp_text_lines_deinit(struct gp_text_lines *l)
 		gp_free(l->memory[i]);
 	gp_free(l->memory);
 	gp_free(l->path);
+	gp_free(l->bad);
 	gp_free(l->table.row);
 	*l = (struct gp_text_lines){0};
 }

@@ -13,9 +13,11 @@
 enum { TEXT, PAIR, LABEL, WANTED };
 enum { LINES_MOST = 1 << 26 };
 
-/* The columns that are wanted, counted from 0; -1: that one is not. */
+static const char *const use[WANTED] = {"text", "pair", "label"}; /* the keys of the dataset's text */
+
+/* The columns that are wanted, counted from 0; -1: that one is not. `count`: that every row has, as the first line. */
 struct columns {
-	int at[WANTED];
+	int at[WANTED], count;
 };
 
 static bool is_number(const char *name)
@@ -24,30 +26,54 @@ static bool is_number(const char *name)
 }
 
 /* The column of that name in the first line, -1 when it is not there. */
-static int find_name(struct gp_text header, const char *name)
+static enum gp_status find_name(struct gp_text header, const char *name, int *out, struct gp_err *err)
 {
 	struct gp_text cell;
-	for (int i = 0; gp_text_cut(&header, '\t', &cell); i++)
-		if (gp_text_is(cell, name))
-			return i;
-	return -1;
+	*out = -1;
+	for (int i = 0; gp_text_cut(&header, '\t', &cell); i++) {
+		if (!gp_text_is(cell, name))
+			continue;
+		if (*out >= 0)
+			GP_FAIL(err, GP_INVALID, "columns %d and %d are both named '%s'; give the column's number",
+				*out + 1, i + 1, name);
+		*out = i;
+	}
+	return GP_OK;
 }
 
-static enum gp_status find_column(struct gp_text header, const char *name, bool has_header, int *out,
+static int count_cells(struct gp_text line)
+{
+	struct gp_text cell;
+	int count = 0;
+	while (gp_text_cut(&line, '\t', &cell))
+		count++;
+	return count;
+}
+
+static enum gp_status no_such_column(struct gp_text header, const char *name, struct gp_err *err)
+{
+	char list[200] = "", shown[GP_SHOWN];
+	struct gp_text cell;
+	for (int i = 0; gp_text_cut(&header, '\t', &cell); i++)
+		gp_text_append(list, sizeof list, "%s'%s'", i ? ", " : "", gp_text_shown(cell, shown));
+	GP_FAIL(err, GP_INVALID, "no column is named '%.40s'; the first line has %s", name, list);
+}
+
+static enum gp_status find_column(struct gp_text header, int columns, const char *name, bool has_header, int *out,
 				  struct gp_err *err)
 {
-	char shown[GP_SHOWN];
 	*out = -1;
 	if (!name)
 		return GP_OK;
 	if (has_header)
-		*out = find_name(header, name);
+		GP_TRY(find_name(header, name, out, err));
 	if (*out < 0 && is_number(name)) {
-		const struct gp_value_form form = {.type = GP_VALUE_INT, .min = 1, .max = GP_TABLE_COLUMNS_MAX};
+		const struct gp_value_form form = {.type = GP_VALUE_INT, .min = 1, .max = columns};
 		char why[GP_VALUE_WHY];
 		union gp_value v;
 		if (!gp_value_parse(&form, gp_text_of(name), &v, why))
-			GP_FAIL(err, GP_USAGE, "column '%.40s': there are columns 1 to %d", name, GP_TABLE_COLUMNS_MAX);
+			GP_FAIL(err, GP_INVALID, "there is no column '%.40s'; the first line has %d, counted from 1",
+				name, columns);
 		*out = (int)v.whole - 1;
 	}
 	if (*out < 0 && !has_header)
@@ -55,8 +81,7 @@ static enum gp_status find_column(struct gp_text header, const char *name, bool 
 			"column '%.40s': header=0 says that no line has the columns' names; give the column's number",
 			name);
 	if (*out < 0)
-		GP_FAIL(err, GP_INVALID, "no column is named '%.40s'; the first line is '%s'", name,
-			gp_text_shown(header, shown));
+		return no_such_column(header, name, err);
 	return GP_OK;
 }
 
@@ -64,9 +89,23 @@ static enum gp_status find_columns(struct gp_text header, const struct gp_table_
 				   struct gp_err *err)
 {
 	const char *const name[WANTED] = {form->text, form->pair, form->label};
-	for (int i = 0; i < WANTED; i++)
-		GP_TRY(find_column(header, name[i], form->header, &c->at[i], err));
+	c->count = count_cells(header);
+	for (int i = 0; i < WANTED; i++) {
+		GP_TRY(find_column(header, c->count, name[i], form->header, &c->at[i], err));
+		for (int k = 0; k < i; k++)
+			if (c->at[i] >= 0 && c->at[k] == c->at[i])
+				GP_FAIL(err, GP_USAGE, "%s= and %s= name the same column, %d", use[k], use[i],
+					c->at[i] + 1);
+	}
 	return GP_OK;
+}
+
+static bool is_blank(struct gp_text t)
+{
+	for (size_t i = 0; i < t.len; i++)
+		if (t.at[i] != ' ')
+			return false;
+	return true;
 }
 
 /* The cells that are wanted of a line. */
@@ -75,17 +114,22 @@ static enum gp_status read_row(struct gp_text line, const struct columns *c, con
 {
 	const char *const name[WANTED] = {form->text, form->pair, form->label};
 	struct gp_text each;
+	int count = 0;
 	memset(cell, 0, WANTED * sizeof *cell);
-	for (int i = 0; gp_text_cut(&line, '\t', &each); i++)
+	for (int i = 0; gp_text_cut(&line, '\t', &each); i++, count++)
 		for (int k = 0; k < WANTED; k++)
 			if (c->at[k] == i)
 				cell[k] = each;
 	for (int k = 0; k < WANTED; k++) {
 		if (c->at[k] >= 0 && !cell[k].at)
 			GP_FAIL(err, GP_INVALID, "the row has no column %d ('%.40s')", c->at[k] + 1, name[k]);
-		if (c->at[k] >= 0 && cell[k].len == 0)
-			GP_FAIL(err, GP_INVALID, "column %d ('%.40s') is empty", c->at[k] + 1, name[k]);
+		if (c->at[k] >= 0 && is_blank(cell[k]))
+			GP_FAIL(err, GP_INVALID, "column %d ('%.40s') is %s", c->at[k] + 1, name[k],
+				cell[k].len ? "nothing but spaces" : "empty");
 	}
+	if (count > c->count)
+		GP_FAIL(err, GP_INVALID, "the row has %d columns, the first line %d: is there a tab within a text?",
+			count, c->count);
 	return GP_OK;
 }
 
@@ -98,12 +142,13 @@ static uint32_t count_lines(struct gp_text text)
 }
 
 static enum gp_status read_rows(struct gp_table *t, const char *path, struct gp_text rest,
-				const struct gp_table_form *form, struct gp_err *err)
+				const struct gp_table_form *form, const struct gp_table_watch *watch,
+				struct gp_err *err)
 {
 	struct columns c;
 	struct gp_text line, cell[WANTED];
 	const struct gp_text all = rest;
-	uint32_t number = 0;
+	uint32_t number = 0, bad = 0;
 	if (!gp_text_line(&rest, &line))
 		GP_FAIL(err, GP_INVALID, "%s: the file is empty", path);
 	if (find_columns(line, form, &c, err) != GP_OK)
@@ -116,17 +161,28 @@ static enum gp_status read_rows(struct gp_table *t, const char *path, struct gp_
 		number++;
 		if (line.len == 0)
 			continue;
-		if (read_row(line, &c, form, cell, err) != GP_OK)
+		const enum gp_status status = read_row(line, &c, form, cell, err);
+		if (status != GP_OK && !watch)
 			return gp_err_prefix(err, "%s:%u", path, number);
+		if (status != GP_OK) {
+			watch->tell(watch->arg, t->rows + bad++, number, err->text);
+			continue;
+		}
 		t->row[t->rows++] = (struct gp_table_row){cell[TEXT], cell[PAIR], cell[LABEL], number};
 	}
-	if (t->rows == 0)
+	if (t->rows + bad == 0)
 		GP_FAIL(err, GP_INVALID, "%s: there is no row in it", path);
 	return GP_OK;
 }
 
 enum gp_status gp_table_read(const char *path, const struct gp_table_form *form, struct gp_table *out,
 			     struct gp_err *err)
+{
+	return gp_table_read_watched(path, form, NULL, out, err);
+}
+
+enum gp_status gp_table_read_watched(const char *path, const struct gp_table_form *form,
+				     const struct gp_table_watch *watch, struct gp_table *out, struct gp_err *err)
 {
 	struct gp_table t = {0};
 	size_t bytes;
@@ -142,7 +198,7 @@ enum gp_status gp_table_read(const char *path, const struct gp_table_form *form,
 		status = gp_alloc_array(&rows, lines, sizeof *t.row, err);
 	if (status == GP_OK) {
 		t.row = rows;
-		status = read_rows(&t, path, text, form, err);
+		status = read_rows(&t, path, text, form, watch, err);
 	}
 	if (status != GP_OK) {
 		gp_table_deinit(&t);

@@ -15,8 +15,7 @@
 
 #include <stdint.h>
 
-#define GP_TABLE_BYTES_MAX   ((size_t)1 << 30)
-#define GP_TABLE_COLUMNS_MAX 64
+#define GP_TABLE_BYTES_MAX ((size_t)1 << 30)
 
 /* Each names a column by the word above it in the first line, or by its number from 1 on ("4"; then the first line is a
  * row like any other, unless `header`). */
@@ -36,10 +35,19 @@ struct gp_table { /* start with {0} */
 	uint32_t rows;
 };
 
+/* Who is told of bad rows, which are then left out of the table. `row` counts all rows from 0 on. */
+struct gp_table_watch {
+	void (*tell)(void *arg, uint32_t row, uint32_t line, const char *why);
+	void *arg;
+};
+
 /* GP_INVALID names the file, its line and what is wrong: a column that is not there, a row without it, an empty text or
  * label. Empty lines are left out. */
 enum gp_status gp_table_read(const char *path, const struct gp_table_form *form, struct gp_table *out,
 			     struct gp_err *err);
+/* The same, which goes on behind a bad row. There may be no row in the end. */
+enum gp_status gp_table_read_watched(const char *path, const struct gp_table_form *form,
+				     const struct gp_table_watch *watch, struct gp_table *out, struct gp_err *err);
 void gp_table_deinit(struct gp_table *t);
 
 #endif

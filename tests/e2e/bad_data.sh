@@ -57,6 +57,21 @@ head -c 100 /dev/zero >cifar/data_batch_2.bin
 runs 3 cifar.txt data check cifar10:cifar --no-progress
 grep -q 'data_batch_2.bin has 100 bytes' cifar.txt || fail "data check of cifar10: $(cat cifar.txt)"
 
+printf 'l\tt\n1\ta b\n0\t\n1\tx\ty\n0\t  \n1\tgood\n0\tc\n' >table.tsv
+tokens=(--tokenizer "$source_dir/tests/golden/tokens/wordpiece" --no-progress)
+runs 3 table.txt data check tsv:table.tsv,text=t,label=l "${tokens[@]}"
+equal "every bad row of a table is listed, once" "$(grep -c '^training: table.tsv:[345]: ' table.txt) $(wc -l <table.txt)" "3 4"
+{ cat table.tsv && for ((i = 0; i < 300; i++)); do printf '1\t\n'; done; } >long.tsv
+runs 3 table.txt data check tsv:long.tsv,text=t,label=l "${tokens[@]}"
+equal "no more than a hundred" "$(grep -c 'long.tsv:[0-9]*: ' table.txt) $(grep -c 'long.tsv: 203 more rows are bad' table.txt)" "100 1"
+mkdir glue && printf 'sentence1\tsentence2\tscore\na\tb\t1\na\tb\t7\na\tb\tx\n' >glue/stsb_train.tsv
+cp glue/stsb_train.tsv glue/stsb_dev.tsv
+runs 3 table.txt data check glue-stsb:glue "${tokens[@]}"
+equal "labels that are no values" "$(grep -c 'glue/stsb_train.tsv:[34]: the value to predict' table.txt)" 2
+printf 'label\ttext\n1\tx\n0\ty\n1\tz\n' >names.tsv
+runs 0 table.txt data check tsv:names.tsv,text=2,label=1,val=names.tsv "${tokens[@]}"
+equal "a first line that looks like names: told" "$(grep -c "only the first line has the label 'label'.*header=1" table.txt.log)" 1
+
 # ---- train and eval ----
 
 flags=(--local --model cnn --data folder:d,size=32 --batch 4 --chunks 2 --steps 4 --schedule const --no-progress --json)
