@@ -78,6 +78,7 @@ struct inference {
 	struct gp_dataset *samples; /* the pictures, or what the data has in their place */
 	bool numbered;              /* samples have no files */
 	struct gp_text_lines lines; /* samples are these, where there are any */
+	uint32_t bad_lines;         /* of them that were printed */
 	struct gp_loader *loader;
 	struct gp_labels labels;
 	int outputs, top;
@@ -87,7 +88,7 @@ struct inference {
 		bool is;
 		char *why;  /* NULL: memory was out */
 	} * bad;            /* by sample; written by the loader's thread before it hands the batch out */
-	uint32_t bad_count; /* that were printed */
+	uint32_t bad_count; /* that were printed, lines among them */
 };
 
 static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
@@ -116,13 +117,30 @@ static enum gp_status open_lines(struct inference *n, const struct gp_options_re
 	const int64_t max = like ? gp_dataset_shape(like)->dim[0] : saved->tokens > 0 ? saved->tokens : MAX_DEFAULT;
 	if (n->set.job.token_cache)
 		GP_FAIL(err, GP_USAGE, "--token-cache keeps the tokens of --data; those of lines of text are not kept");
+	if (n->set.job.input)
+		GP_FAIL(err, GP_USAGE, "--input is a size of pictures, and there are lines of text; leave it out");
 	if (max < GP_TOKENS_LEAST || max > TOKENS_MOST)
 		GP_FAIL(err, GP_INVALID, "%s takes %lld tokens of a text; a text has %d to %d", n->set.job.init,
 			(long long)max, GP_TOKENS_LEAST, TOKENS_MOST);
 	GP_TRY(gp_text_lines_read(given->positionals ? given->positional : standard_input,
 				  given->positionals ? given->positionals : 1, &n->lines, err));
+	if (n->lines.table.rows == 0)
+		return GP_OK;
 	return gp_dataset_from_texts(&n->lines.table, n->set.job.tokenizer, max, like, gp_saved_model_labels(saved),
 				     n->set.job.threads, &n->samples, err);
+}
+
+/* --data has pictures, and no file is named. */
+static enum gp_status no_pictures(const struct inference *n, struct gp_err *err)
+{
+	const struct gp_job_settings *s = &n->set.job;
+	if (n->job.saved.tokens > 0)
+		GP_FAIL(err, GP_USAGE,
+			"%s has a model of texts, and --data %s has pictures; give --tokenizer DIR alone for lines of "
+			"text, or --data with texts",
+			s->init, s->data);
+	GP_FAIL(err, GP_USAGE, "no pictures: name files or folders at the end of the line%s",
+		s->tokenizer ? " (--tokenizer is for a model of texts, which this is not)" : "");
 }
 
 static enum gp_status open_samples(struct inference *n, const struct gp_options_result *given, struct gp_err *err)
@@ -138,8 +156,7 @@ static enum gp_status open_samples(struct inference *n, const struct gp_options_
 	}
 	enum gp_status status = GP_OK;
 	if (given->positionals == 0)
-		status = gp_err_set(err, GP_USAGE, 0, __FILE__, __LINE__,
-				    "no pictures: name files or folders at the end of the line");
+		status = no_pictures(n, err);
 	else if (gp_dataset_tokenizer(like))
 		status = open_lines(n, given, like, err);
 	else
@@ -191,6 +208,8 @@ static enum gp_status prepare(struct inference *n, const struct gp_options_resul
 	if (!n->set.job.init)
 		GP_FAIL(err, GP_USAGE, "--init FILE is missing: the weights of the model");
 	GP_TRY(open_samples(n, given, err));
+	if (!n->samples) /* there are bad lines alone */
+		return GP_OK;
 	fit_batch(n);
 	GP_TRY(gp_alloc_array((void **)&n->bad, gp_dataset_samples(n->samples), sizeof *n->bad, err));
 	n->job.on_bad = on_bad;
@@ -294,9 +313,32 @@ static enum gp_status print_bad(struct inference *n, uint32_t index, struct gp_e
 				 err);
 }
 
+/* So has a line that is no text. */
+static enum gp_status print_bad_line(struct inference *n, const struct gp_bad_line *bad, struct gp_err *err)
+{
+	n->bad_count++;
+	if (!n->set.job.json) {
+		fprintf(stderr, PROGRAM ": %s:%u: %s\n", bad->path, bad->line, bad->why);
+		return GP_OK;
+	}
+	return gp_job_print_json(json_pack("{s:o, s:I, s:o}", "file", gp_job_text_json(bad->path), "line",
+					   (json_int_t)bad->line, "error", gp_job_text_json(bad->why)),
+				 err);
+}
+
+/* Those that stand before this row and were not printed yet. */
+static enum gp_status print_bad_lines(struct inference *n, uint32_t row, struct gp_err *err)
+{
+	const struct gp_text_lines *l = &n->lines;
+	while (n->bad_lines < l->bad_count && l->bad[n->bad_lines].row <= row)
+		GP_TRY(print_bad_line(n, &l->bad[n->bad_lines++], err));
+	return GP_OK;
+}
+
 static enum gp_status print_sample(struct inference *n, uint32_t index, const float *score, struct gp_err *err)
 {
 	char text[SAMPLE_NAME];
+	GP_TRY(print_bad_lines(n, index, err));
 	if (n->bad[index].is)
 		return print_bad(n, index, err);
 	for (int k = 0; k < n->outputs; k++)
@@ -322,13 +364,17 @@ static enum gp_status print_batch(struct inference *n, const struct gp_batch *ba
 static enum gp_status run(struct inference *n, struct gp_err *err)
 {
 	struct gp_engine *engine = n->job.engine;
-	for (uint32_t i = 0; i < gp_loader_batches_per_epoch(n->loader); i++) {
+	for (uint32_t i = 0; n->loader && i < gp_loader_batches_per_epoch(n->loader); i++) {
 		struct gp_batch *batch;
 		GP_TRY(engine->ops->predict(engine, n->loader, n->scores, &batch, err));
 		enum gp_status status = print_batch(n, batch, err);
 		gp_loader_give_back(n->loader, batch);
 		GP_TRY(status);
 	}
+	GP_TRY(print_bad_lines(n, UINT32_MAX, err));
+	if (n->lines.bad_count > 0)
+		GP_FAIL(err, GP_INVALID, "%u of %u lines are no texts", n->bad_count,
+			n->lines.table.rows + n->lines.bad_count);
 	if (n->bad_count > 0)
 		GP_FAIL(err, GP_INVALID, "%u of %u pictures cannot be read", n->bad_count,
 			gp_dataset_samples(n->samples));
@@ -339,7 +385,7 @@ static void clean_up(struct inference *n)
 {
 	gp_job_deinit(&n->job);
 	gp_loader_free(n->loader);
-	for (uint32_t i = 0; n->bad && i < gp_dataset_samples(n->samples); i++)
+	for (uint32_t i = 0; n->samples && n->bad && i < gp_dataset_samples(n->samples); i++)
 		gp_free(n->bad[i].why);
 	gp_free(n->bad);
 	gp_dataset_free(n->samples);

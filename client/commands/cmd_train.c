@@ -72,8 +72,8 @@ static enum gp_status open_data(struct training *t, struct gp_err *err)
 	GP_TRY(gp_leave_out_bad(s, GP_SPLIT_TRAIN, t->train_data, &t->left_out, err));
 	uint32_t samples = gp_dataset_samples(t->train_data);
 	if (samples < (uint32_t)s->batch)
-		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than one batch of %lld", s->data,
-			samples, (long long)s->batch);
+		GP_FAIL(err, GP_INVALID, "--data %s has %u training sample%s, fewer than one batch of %lld", s->data,
+			samples, samples == 1 ? "" : "s", (long long)s->batch);
 	GP_TRY(gp_job_open_loader(&t->job, t->train_data, GP_SPLIT_TRAIN, &t->train, err));
 	t->steps_per_epoch = gp_loader_batches_per_epoch(t->train);
 	t->total_steps = t->set.steps > 0 ? (uint64_t)t->set.steps : (uint64_t)t->set.epochs * t->steps_per_epoch;

@@ -46,7 +46,8 @@ static enum gp_status read_lines(struct gp_labels *l, const char *path, FILE *f,
 	if (ferror(f))
 		GP_FAIL(err, GP_INVALID, "cannot read %s", path);
 	if (lines != outputs)
-		GP_FAIL(err, GP_INVALID, "%s has %d labels, but the model has %d outputs", path, lines, outputs);
+		GP_FAIL(err, GP_INVALID, "%s has %d label%s, but the model has %d output%s", path, lines,
+			lines == 1 ? "" : "s", outputs, outputs == 1 ? "" : "s");
 	return GP_OK;
 }
 

@@ -59,10 +59,11 @@ enum gp_status gp_padding_settle(struct gp_job *j, const struct gp_dataset *d, s
 	struct gp_batch_map map;
 	struct gp_err why;
 	j->drop_padding = false;
-	if (j->set->pad == GP_PAD_MAX)
-		return GP_OK;
 	GP_TRY(gp_batch_map_make(j->graph, gp_dataset_tensor_info(d), gp_dataset_tensors(d), &map, err));
-	if (map.positions == 0)
+	if (map.positions == 0 && j->set->pad != GP_PAD_AUTO)
+		gp_log(data, GP_LOG_WARN,
+		       "--pad is about texts of different lengths; here are none, so it does nothing");
+	if (map.positions == 0 || j->set->pad == GP_PAD_MAX)
 		return GP_OK;
 	enum gp_status status = check_model(j, &why);
 	if (status == GP_OK)

@@ -315,8 +315,8 @@ static enum gp_status check_batch(const struct gp_job *j, const struct gp_datase
 enum gp_status gp_job_check_batch(const struct gp_job_settings *s, const struct gp_dataset *d, struct gp_err *err)
 {
 	if (gp_dataset_samples(d) < s->batch)
-		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than the %lld of --batch", s->data,
-			gp_dataset_samples(d), (long long)s->batch);
+		GP_FAIL(err, GP_INVALID, "--data %s has %u training sample%s, fewer than the %lld of --batch", s->data,
+			gp_dataset_samples(d), gp_dataset_samples(d) == 1 ? "" : "s", (long long)s->batch);
 	return GP_OK;
 }
 
@@ -352,38 +352,39 @@ static enum gp_status check_words(const struct gp_job *j, const struct gp_datase
 	const struct gp_job_settings *s = j->set;
 	const bool words = gp_dataset_labels(d) > 0;
 	if (s->masked_words && !words)
-		GP_FAIL(err, GP_USAGE, "pretrain takes plain text, --data text:FILE, not %.80s", s->data);
+		GP_FAIL(err, GP_USAGE, "pretrain takes plain text, --data text:FILE, not %s", s->data);
 	if (words && s->purpose == GP_JOB_INFER)
 		GP_FAIL(err, GP_USAGE,
 			"infer prints classes and values; a masked language model has neither ('gpclient eval' "
 			"measures it)");
 	if (words && !gp_model_guesses_words(j->model))
 		GP_FAIL(err, GP_USAGE,
-			"--data %.80s is for masked language models: use 'gpclient pretrain', or a --model with lm=1 "
+			"--data %s is for masked language models: use 'gpclient pretrain', or a --model with lm=1 "
 			"(roberta, bert)",
 			s->data);
 	if (!words && gp_model_guesses_words(j->model))
 		GP_FAIL(err, GP_USAGE,
-			"--model %.80s is a masked language model (lm=1), which takes --data text:FILE, not %.80s",
-			s->model, s->data);
+			"--model %s is a masked language model (lm=1), which takes --data text:FILE, not %s", s->model,
+			s->data);
 	return GP_OK;
 }
 
 static enum gp_status check_model(const struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
 {
 	const struct gp_shape *out = gp_graph_output_shape(j->graph);
+	const int64_t outputs = out->dim[out->ndim - 1];
 	GP_TRY(check_words(j, d, err));
 	if (gp_dataset_has_values(d) && (out->ndim != 1 || out->dim[0] != 1))
 		GP_FAIL(err, GP_INVALID,
 			"--model %s ends in %lld outputs, but the data has a value to predict (regression): that takes "
 			"one output, classes=1",
-			j->set->model, (long long)out->dim[out->ndim - 1]);
+			j->set->model, (long long)outputs);
 	if (j->model_of_file && gp_dataset_labels(d) == 0 && (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d)))
-		GP_FAIL(err, GP_INVALID, "%s has a model of %lld outputs, but --data %s has %d classes", j->set->init,
-			(long long)out->dim[out->ndim - 1], j->set->data, gp_dataset_classes(d));
+		GP_FAIL(err, GP_INVALID, "%s has a model of %lld output%s, but --data %s has %d classes", j->set->init,
+			(long long)outputs, outputs == 1 ? "" : "s", j->set->data, gp_dataset_classes(d));
 	if (gp_dataset_labels(d) == 0 && (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d)))
-		GP_FAIL(err, GP_INVALID, "--model %s ends in %lld outputs, but the data has %d classes", j->set->model,
-			(long long)out->dim[out->ndim - 1], gp_dataset_classes(d));
+		GP_FAIL(err, GP_INVALID, "--model %s ends in %lld output%s, but the data has %d classes", j->set->model,
+			(long long)outputs, outputs == 1 ? "" : "s", gp_dataset_classes(d));
 	const struct gp_tensor_info *info = gp_dataset_tensor_info(d);
 	struct gp_batch_map map;
 	if (gp_batch_map_make(j->graph, info, gp_dataset_tensors(d), &map, err) != GP_OK ||
@@ -486,6 +487,9 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 		GP_TRY(gp_codec_spec_set_samples(&j->session.codec[i], gp_dataset_samples(d), err));
 	GP_TRY(gp_job_settle_graph(j, err));
 	GP_TRY(gp_padding_settle(j, d, err));
+	if (j->set->tokenizer && !gp_dataset_tokenizer(d))
+		gp_log(data, GP_LOG_WARN, "--tokenizer makes tokens of texts; --data %s has none, so it is not used",
+		       j->set->data);
 	return j->set->init ? gp_job_load_init(j, err) : GP_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "client/job/job_init.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "client/insert/insert_decay.h"
@@ -219,10 +220,11 @@ static void compare_labels(const struct gp_job *j, const struct gp_dataset *d)
 {
 	char shown[GP_SHOWN];
 	const int then = gp_saved_model_labels(&j->saved), now = gp_dataset_classes(d);
-	if (then == 0 || j->set->purpose == GP_JOB_INFER)
+	if (then == 0 || j->set->purpose == GP_JOB_INFER || gp_dataset_labels(d) > 0)
 		return;
 	if (then != now)
-		fprintf(stderr, "note: %s was trained on %d classes; the data has %d\n", j->set->init, then, now);
+		fprintf(stderr, "note: %s was trained on %d class%s; the data has %d\n", j->set->init, then,
+			then == 1 ? "" : "es", now);
 	for (int i = 0; i < then && then == now; i++) {
 		const char *a = gp_saved_model_label(&j->saved, i), *b = gp_dataset_class_name(d, i);
 		if (strcmp(a, b) == 0 || strchr(a, '?')) /* '?': a name that could not be written as it was */
@@ -375,7 +377,31 @@ static enum gp_status check_insertion_size(const struct gp_job *j, struct gp_err
 	return GP_OK;
 }
 
-enum gp_status gp_job_load_init(struct gp_job *j, struct gp_err *err)
+/* Such as the pooler of Hugging Face's files, which their own classes leave out. */
+static enum gp_status load_all(struct gp_job *j, struct gp_err *err)
+{
+	struct gp_weights_report r = {0};
+	if (gp_weights_load(j->init, j->set->init, true, &r, err) == GP_OK)
+		return GP_OK;
+	if (r.loaded > 0 && !r.mismatched && (r.unexpected || r.missing))
+		gp_err_prefix(err, "--init (--init-skip PATTERN leaves tensors out)");
+	return err->code;
+}
+
+/* Numbers that are not finite would make the first loss such a number, and nobody would know where they came from. */
+static enum gp_status check_finite(const struct gp_job *j, struct gp_err *err)
+{
+	for (int i = 0; i < j->graph->params; i++) {
+		const struct gp_param *p = &j->graph->param[i];
+		for (uint64_t k = 0; k < p->count; k++)
+			if (!isfinite(j->init->value[i][k]))
+				GP_FAIL(err, GP_INVALID, "%s: '%s' holds a number that is not finite (element %llu)",
+					j->set->init, p->name, (unsigned long long)k);
+	}
+	return GP_OK;
+}
+
+static enum gp_status load_init(struct gp_job *j, struct gp_err *err)
 {
 	const struct gp_job_settings *s = j->set;
 	const char *const head = s->init_skip ? s->init_skip : other_head(j);
@@ -385,7 +411,7 @@ enum gp_status gp_job_load_init(struct gp_job *j, struct gp_err *err)
 	GP_TRY(gp_weights_new(j->graph, &j->init, err));
 	GP_TRY(find_fresh(j, fresh, sizeof fresh, err));
 	if (!head && !fresh[0])
-		return gp_weights_load(j->init, s->init, true, NULL, err);
+		return load_all(j, err);
 	if (snprintf(skip, sizeof skip, "%s%s%s", head ? head : "", head && fresh[0] ? "," : "", fresh) >= SKIP_ROOM)
 		GP_FAIL(err, GP_USAGE, "--init-skip has more than %d characters", SKIP_ROOM - 64);
 	gp_weights_init(j->init, (uint64_t)s->seed);
@@ -398,4 +424,10 @@ enum gp_status gp_job_load_init(struct gp_job *j, struct gp_err *err)
 	else if (head)
 		tell_of_head(j, &report);
 	return GP_OK;
+}
+
+enum gp_status gp_job_load_init(struct gp_job *j, struct gp_err *err)
+{
+	GP_TRY(load_init(j, err));
+	return check_finite(j, err);
 }

@@ -291,6 +291,7 @@ static enum gp_status check_settings(const struct settings *s, struct gp_err *er
 static enum gp_status read_settings(struct gp_model_args *a, struct settings *s, struct gp_err *err)
 {
 	const struct family *f = gp_text_is(a->spec.name, bert.name) ? &bert : &roberta;
+	struct gp_text unread;
 	*s = (struct settings){.family = f,
 			       .layers = 12,
 			       .dim = 768,
@@ -311,6 +312,9 @@ static enum gp_status read_settings(struct gp_model_args *a, struct settings *s,
 	GP_TRY(gp_model_arg_choice(a, "lm", "0|1", &s->lm, err));
 	if (!s->lm)
 		GP_TRY(gp_model_arg_classes(a, 2, &s->classes, err));
+	else if (gp_spec_given(&a->spec, "classes", &unread))
+		GP_FAIL(err, GP_USAGE, "model %s: a masked language model (lm=1) has no classes; leave classes= out",
+			a->info->name);
 	GP_TRY(gp_model_arg_real(a, "dropout", 0, 0.99, &s->dropout, err));
 	GP_TRY(gp_model_arg_real(a, "attention_dropout", 0, 0.99, &s->attention_dropout, err));
 	GP_TRY(gp_model_arg_cuts(a, &s->fine, err));

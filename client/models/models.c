@@ -123,8 +123,9 @@ enum gp_status gp_model_arg_input(struct gp_model_args *a, struct gp_shape fallb
 	char text[64];
 	*value = a->defaults.input.ndim ? a->defaults.input : fallback;
 	if (value->ndim != 3)
-		GP_FAIL(err, GP_INVALID, "model %s takes images (height, width, channels), not samples of %s",
-			a->info->name, gp_shape_text(value, text, sizeof text));
+		GP_FAIL(err, GP_INVALID, "model %s takes images (height, width, channels), not %s%s", a->info->name,
+			value->ndim == 1 ? "texts or other rows of numbers, here of " : "samples of ",
+			gp_shape_text(value, text, sizeof text));
 	a->image = true;
 	return GP_OK;
 }

@@ -270,7 +270,7 @@ refuses 2 "'regresion' is not key=value" "${fasttext[@]}" "$values,regresion"
 refuses 2 'bucket: -1 is out of range .0..1000000' "${fasttext[@]}" "$values,bucket=-1"
 refuses 3 'fasttext:classes=3 ends in 3 outputs, but the data has a value to predict .regression.: that takes one output, classes=1' \
 	train --local --model fasttext:classes=3 "${fasttext[@]:4}" "$values,regression"
-refuses 3 'fasttext:classes=1 ends in 1 outputs, but the data has 2 classes' \
+refuses 3 'fasttext:classes=1 ends in 1 output, but the data has 2 classes' \
 	train --local --model fasttext:classes=1 "${fasttext[@]:4}" "$values"
 refuses 3 'no/such/stsb_train.tsv' "${fasttext[@]}" glue-stsb:no/such
 refuses 2 'skip-bad leaves out pictures that cannot be read; --data tsv:.* has none' "${fasttext[@]}" "$values" --skip-bad 3
@@ -404,8 +404,18 @@ refuses 2 'token-cache keeps the tokens of --data; those of lines of text are no
 	--token-cache "$work/tokens" "$work/labels.txt"
 refuses 3 'there is no text in standard input' "${text[@]}" "${tokenizer[@]}" </dev/null
 printf 'a\nb\t\n' >"$work/half.txt"
-refuses 3 "half.txt:2: 'b.' is neither a text nor two with a tab between them" "${text[@]}" "${tokenizer[@]}" "$work/half.txt"
-refuses 3 'standard input|-:1: a text of more than 1048576 bytes' "${text[@]}" "${tokenizer[@]}" < <(head -c 2000000 /dev/zero | tr '\0' a)
+printf 'a\0b\n' >"$work/lines.bin"
+status=0
+"$build/gpclient" "${text[@]}" "${tokenizer[@]}" "$work/half.txt" >"$work/out" 2>"$work/err" || status=$?
+equal "a bad line is told, the others are answered" \
+	"$status $(grep -c 'half.txt:1: ' "$work/out") $(grep -c 'half.txt:2: nothing stands behind the tab' "$work/err") $(wc -l <"$work/err")" \
+	"3 1 1 2"
+equal "and the last line says how many" "$(grep -c '1 of 2 lines are no texts' "$work/err")" 1
+refuses 3 'lines.bin:1: a byte of value 0, which no text has' "${text[@]}" "${tokenizer[@]}" "$work/lines.bin"
+refuses 2 'texts.safetensors has a model of texts, and --data .* has pictures; give --tokenizer' "${text[@]}" --data pictures:size=8,classes=2
+refuses 2 'no pictures: .*--tokenizer is for a model of texts' infer --local "${weights[@]}" "${tokenizer[@]}"
+refuses 2 '\-\-input is a size of pictures' "${text[@]}" "${tokenizer[@]}" --input 3x8x8 "$work/labels.txt"
+lines=2 refuses 3 'standard input|-:1: a text of more than 1048576 bytes' "${text[@]}" "${tokenizer[@]}" < <(head -c 2000000 /dev/zero | tr '\0' a)
 refuses 3 'has 468 rows, but|vocab|values up to' "${text[@]}" --tokenizer "$source_dir/tests/golden/tokens/bpe" "$work/labels.txt"
 
 # A server that hangs up, which is forgiven three times, and one that is no server of ours.

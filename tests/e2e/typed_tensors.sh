@@ -201,7 +201,7 @@ refused() { # STATUS TEXT FLAG...
 	equal "refused: $text" "$status $(grep -c -- "$text" "$work/out") $(wc -l <"$work/out")" "$want 1 1"
 }
 refused 3 "has 50 rows, but 'tokens' of the data has values up to 99" --model fasttext:vocab=50 --data "$texts"
-refused 3 "cnn takes images (height, width, channels), not samples of 16" --model cnn --data "$texts"
+refused 3 "cnn takes images (height, width, channels), not texts or other rows of numbers, here of 16" --model cnn --data "$texts"
 refused 3 "fasttext takes tokens (a row of numbers), not samples of 32x32x3" --model fasttext --data synthetic:shape=3x32x32
 refused 3 "wants tokens (i32 15), mask (i32 15), the data has tokens (i32 16)" --model fasttext:tokens=15 --data "$texts"
 refused 2 "vocab: 0 is out of range" --model fasttext:vocab=0 --data "$texts"

@@ -39,7 +39,7 @@ static void as_many_labels_as_outputs_are_wanted(void **state)
 	expect_refused("a\nb\n", 3, "DIR/labels has 2 labels, but the model has 3 outputs");
 	expect_refused("a\nb\nc\n", 2, "DIR/labels has 3 labels, but the model has 2 outputs");
 	expect_refused("a\n\nb\n", 3, "DIR/labels:2: an empty line; one label per line is expected");
-	expect_refused("", 1, "DIR/labels has 0 labels, but the model has 1 outputs");
+	expect_refused("", 1, "DIR/labels has 0 labels, but the model has 1 output");
 	memset(longer, 'x', sizeof longer - 1);
 	longer[sizeof longer - 1] = '\0';
 	expect_refused(longer, 1, "DIR/labels:1: a label of more than 256 characters");
