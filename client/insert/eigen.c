@@ -106,11 +106,21 @@ static void to_tridiagonal(const struct work *w)
 
 /* --- QL ---------------------------------------------------------------------------------------------------------- */
 
+/* What is next to nothing beside the largest row. Beside its own two numbers of the diagonal it cannot be asked for: where they
+ * are roundings of larger ones, all of a size, it would take hundreds of sweeps. */
+static double find_least(const struct work *w)
+{
+	double largest = 0;
+	for (int64_t i = 0; i < w->n; i++)
+		largest = fmax(largest, fabs(w->d[i]) + fabs(w->e[i]));
+	return 0x1p-52 * largest;
+}
+
 /* Where the matrix falls apart behind row `from`: the first place beside the diagonal that is next to nothing. */
-static int64_t find_end(const struct work *w, int64_t from)
+static int64_t find_end(const struct work *w, int64_t from, double least)
 {
 	int64_t m = from;
-	while (m + 1 < w->n && fabs(w->e[m]) > 0x1p-52 * (fabs(w->d[m]) + fabs(w->d[m + 1])))
+	while (m + 1 < w->n && fabs(w->e[m]) > least)
 		m++;
 	return m;
 }
@@ -153,9 +163,10 @@ static void sweep(const struct work *w, int64_t from, int64_t m)
 
 static enum gp_status to_diagonal(const struct work *w, struct gp_err *err)
 {
+	const double least = find_least(w);
 	for (int64_t from = 0; from < w->n; from++) {
 		int64_t m, turns = 0;
-		while ((m = find_end(w, from)) != from) {
+		while ((m = find_end(w, from, least)) != from) {
 			if (++turns > TURNS_MOST)
 				GP_FAIL(err, GP_INTERNAL, "the eigenvalues of a matrix were not found");
 			sweep(w, from, m);

@@ -78,6 +78,29 @@ static void few_rows_and_equal_eigenvalues_are_no_hindrance(void **state)
 	check_decomposition(4);
 }
 
+/* As subtracting leaves them of features that never change: beside the others, of which there are `large`. */
+static void add_roundings(int64_t large, uint64_t seed)
+{
+	const uint64_t stream = gp_rng_stream(GP_RNG_INIT, gp_rng_name_id("roundings"));
+	for (int64_t i = 0; i < MOST; i++)
+		for (int64_t k = 0; k <= i; k++) {
+			const double rounding = 1e-12 * (double)gp_rng_normal(seed, stream, (uint64_t)(i * MOST + k));
+			const double x = i < large ? matrix[i * MOST + k] : 0;
+			matrix[i * MOST + k] = matrix[k * MOST + i] = x + rounding;
+		}
+}
+
+static void what_roundings_leave_is_no_hindrance(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 20; seed++) {
+		draw(MOST, 3);
+		add_roundings(20, seed);
+		memcpy(vectors, matrix, sizeof vectors);
+		check_decomposition(MOST);
+	}
+}
+
 static void what_is_not_finite_is_refused(void **state)
 {
 	(void)state;
@@ -91,6 +114,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(vectors_are_orthonormal_and_belong_to_falling_eigenvalues),
 		cmocka_unit_test(few_rows_and_equal_eigenvalues_are_no_hindrance),
+		cmocka_unit_test(what_roundings_leave_is_no_hindrance),
 		cmocka_unit_test(what_is_not_finite_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
