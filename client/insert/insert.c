@@ -182,6 +182,11 @@ static int encode_conv(const struct end *e, const struct gp_insert_set *s, int i
 		if (in.dim[d] + 2 * s->pad < s->kernel)
 			return refuse(e, "conv: a kernel of %d does not fit %lldx%lld", s->kernel, (long long)in.dim[0],
 				      (long long)in.dim[1]);
+	const int64_t patch = in.dim[2] * s->kernel * s->kernel;
+	if (s->start == GP_INSERT_PCA && s->out > patch)
+		return refuse(e,
+			      "conv: out=%d is above the %lld numbers of a patch: start=pca has no direction for each",
+			      s->out, (long long)patch);
 	const struct gp_conv_attr a = conv_attr(s, s->out);
 	x = conv_node(e, GP_OP_CONV2D, &a, layer_name(e, false, index, "", name), x);
 	return between(e, s, false, index, x);

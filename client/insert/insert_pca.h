@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * start=pca of linear insertions, and of the straight path of bottlenecks: the rows
- * of the sender's matrix are the directions in which the values at the cut are
- * largest (eigenvectors of their second moments, which are not centred, because a
- * layer without bias cannot subtract a mean); the receiver's matrix is the
- * transpose. No other pair of matrices of this rank has a smaller error on the
- * values that are read: of up to GP_PCA_SAMPLES samples, at most GP_PCA_ROWS evenly
- * spaced positions each.
+ * start=pca of linear insertions, of the straight path of bottlenecks, and of
+ * convolutions whose patches do not overlap. The rows of the sender's matrix are the
+ * directions in which the values at the cut, or patches of them, are largest
+ * (eigenvectors of their second moments); the receiver's matrix is the transpose. No
+ * other pair of matrices of this rank has a smaller error on the values that are
+ * read: of up to GP_PCA_SAMPLES samples, at most GP_PCA_ROWS evenly spaced positions
+ * or patches each.
  *
- * Threads: one. Test: tests/e2e/insert.sh
+ * Moments are not centred where a layer has no bias, because it cannot subtract a
+ * mean then. With biases, those of a convolution are centred on the mean c of each
+ * channel: the encoder's bias is -V c, the decoder's is c. A decoder has one bias for
+ * all positions of a patch, so the rest of a mean that differs between positions
+ * counts as a direction like others.
+ *
+ * Threads: one. Tests: tests/unit/test_insert_pca.c, tests/e2e/insert.sh
  */
 #ifndef GP_INSERT_PCA_H
 #define GP_INSERT_PCA_H

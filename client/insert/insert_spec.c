@@ -37,7 +37,7 @@ static const struct preset {
 
 /* In the order of enum gp_insert_kind. */
 static const char *const kinds[] = {"conv", "linear", "decay", "bottleneck"};
-static const char *const kind_keys[] = {"out=N,k=K,s=S,p=0,bn=0,act=none|relu|relu6,bias=1",
+static const char *const kind_keys[] = {"out=N,k=K,s=S,p=0,bn=0,act=none|relu|relu6,bias=1,start=random|pca",
 					"rank=R,dim=feature|sequence,start=random|identity|pca",
 					"rate=X,every=N,times=N,dim=feature|sequence,l1=0.0001",
 					"dim=D,hidden=4*D,act=gelu|relu|relu6,start=identity|random|pca"};
@@ -46,7 +46,8 @@ static const char *const kind_keys[] = {"out=N,k=K,s=S,p=0,bn=0,act=none|relu|re
 static const char act_choices[] = "none|relu|relu6|gelu", dim_choices[] = "feature|sequence",
 		  start_choices[] = "random|identity|pca";
 /* Those of conv and of bottleneck, which need not know all. */
-static const char conv_acts[] = "none|relu|relu6", bottleneck_acts[] = "gelu|relu|relu6";
+static const char conv_acts[] = "none|relu|relu6", conv_starts[] = "random|pca", bottleneck_acts[] = "gelu|relu|relu6";
+static const enum gp_insert_start conv_start[] = {GP_INSERT_RANDOM, GP_INSERT_PCA};
 static const enum gp_insert_act bottleneck_act[] = {GP_INSERT_GELU, GP_INSERT_RELU, GP_INSERT_RELU6};
 
 bool gp_insert_preset(int index, const char **name, const char *spec[GP_INSERT_ENDS])
@@ -82,10 +83,22 @@ static enum gp_status need(struct gp_spec *s, const char *key, int most, int *ou
 	return GP_OK;
 }
 
+/* Elsewhere a convolution and its mirror are not a linear map of each patch by itself. */
+static enum gp_status check_conv_start(const struct gp_spec *s, const struct gp_insert_set *set, struct gp_err *err)
+{
+	const bool patches = set->kernel == set->stride && set->pad == 0;
+	if (set->start == GP_INSERT_PCA && (!patches || set->batch_norm || set->act != GP_INSERT_NO_ACT))
+		GP_FAIL(err, GP_USAGE,
+			"%s: start=pca is for patches side by side that nothing but the convolution changes: it needs "
+			"s=k, p=0, bn=0 and act=none",
+			s->where);
+	return GP_OK;
+}
+
 static enum gp_status read_conv(struct gp_spec *s, struct gp_insert_set *set, struct gp_err *err)
 {
 	int64_t pad = 0;
-	int act = GP_INSERT_NO_ACT;
+	int act = GP_INSERT_NO_ACT, start = 0;
 	set->bias = true;
 	GP_TRY(need(s, "out", MOST_CHANNELS, &set->out, err));
 	GP_TRY(need(s, "k", MOST_KERNEL, &set->kernel, err));
@@ -94,11 +107,13 @@ static enum gp_status read_conv(struct gp_spec *s, struct gp_insert_set *set, st
 	GP_TRY(gp_spec_bool(s, "bn", &set->batch_norm, err));
 	GP_TRY(gp_spec_choice(s, "act", conv_acts, &act, err));
 	GP_TRY(gp_spec_bool(s, "bias", &set->bias, err));
+	GP_TRY(gp_spec_choice(s, "start", conv_starts, &start, err));
 	set->pad = (int)pad;
 	set->act = (enum gp_insert_act)act;
+	set->start = conv_start[start];
 	if (set->pad >= set->kernel)
 		GP_FAIL(err, GP_USAGE, "%s: p=%d must be below k=%d", s->where, set->pad, set->kernel);
-	return GP_OK;
+	return check_conv_start(s, set, err);
 }
 
 static enum gp_status read_dim(struct gp_spec *s, struct gp_insert_set *set, struct gp_err *err)
@@ -281,6 +296,33 @@ static void append_decay(const struct gp_insert_set *set, char text[GP_INSERT_TE
 		       GP_TEXT_ARG(choice_at(dim_choices, (int)set->dim)));
 }
 
+static void append_conv(const struct gp_insert_set *set, char text[GP_INSERT_TEXT])
+{
+	gp_text_append(text, GP_INSERT_TEXT, "out=%d,k=%d,s=%d", set->out, set->kernel, set->stride);
+	if (set->pad)
+		gp_text_append(text, GP_INSERT_TEXT, ",p=%d", set->pad);
+	if (set->batch_norm)
+		gp_text_append(text, GP_INSERT_TEXT, ",bn=1");
+	if (set->act)
+		gp_text_append(text, GP_INSERT_TEXT, ",act=%.*s", GP_TEXT_ARG(choice_at(act_choices, (int)set->act)));
+	if (!set->bias)
+		gp_text_append(text, GP_INSERT_TEXT, ",bias=0");
+}
+
+static void append_linear(const struct gp_insert_set *set, char text[GP_INSERT_TEXT])
+{
+	gp_text_append(text, GP_INSERT_TEXT, "rank=%d,dim=%.*s", set->rank,
+		       GP_TEXT_ARG(choice_at(dim_choices, (int)set->dim)));
+}
+
+/* Left out where it is random. */
+static void append_start(const struct gp_insert_set *set, char text[GP_INSERT_TEXT])
+{
+	if (set->start)
+		gp_text_append(text, GP_INSERT_TEXT, ",start=%.*s",
+			       GP_TEXT_ARG(choice_at(start_choices, (int)set->start)));
+}
+
 static void append_bottleneck(const struct gp_insert_set *set, char text[GP_INSERT_TEXT])
 {
 	gp_text_append(text, GP_INSERT_TEXT, "dim=%d,hidden=%d,act=%.*s,start=%.*s", set->rank, set->hidden,
@@ -291,29 +333,12 @@ static void append_bottleneck(const struct gp_insert_set *set, char text[GP_INSE
 /* What is a default that will stay one is left out: no padding, no batch norm, no activation, a bias, a random start. */
 static void append_set(const struct gp_insert_set *set, char text[GP_INSERT_TEXT])
 {
+	static void (*const writers[])(const struct gp_insert_set *, char[GP_INSERT_TEXT]) = {
+		append_conv, append_linear, append_decay, append_bottleneck};
 	gp_text_append(text, GP_INSERT_TEXT, "%s:", kinds[set->kind]);
-	if (set->kind == GP_INSERT_CONV) {
-		gp_text_append(text, GP_INSERT_TEXT, "out=%d,k=%d,s=%d", set->out, set->kernel, set->stride);
-		if (set->pad)
-			gp_text_append(text, GP_INSERT_TEXT, ",p=%d", set->pad);
-		if (set->batch_norm)
-			gp_text_append(text, GP_INSERT_TEXT, ",bn=1");
-		if (set->act)
-			gp_text_append(text, GP_INSERT_TEXT, ",act=%.*s",
-				       GP_TEXT_ARG(choice_at(act_choices, (int)set->act)));
-		if (!set->bias)
-			gp_text_append(text, GP_INSERT_TEXT, ",bias=0");
-		return;
-	}
-	if (set->kind == GP_INSERT_DECAY || set->kind == GP_INSERT_BOTTLENECK) {
-		(set->kind == GP_INSERT_DECAY ? append_decay : append_bottleneck)(set, text);
-		return;
-	}
-	gp_text_append(text, GP_INSERT_TEXT, "rank=%d,dim=%.*s", set->rank,
-		       GP_TEXT_ARG(choice_at(dim_choices, (int)set->dim)));
-	if (set->start)
-		gp_text_append(text, GP_INSERT_TEXT, ",start=%.*s",
-			       GP_TEXT_ARG(choice_at(start_choices, (int)set->start)));
+	writers[set->kind](set, text);
+	if (set->kind == GP_INSERT_CONV || set->kind == GP_INSERT_LINEAR)
+		append_start(set, text);
 }
 
 const char *gp_insert_spec_text(const struct gp_insert_spec *s, char text[GP_INSERT_TEXT])

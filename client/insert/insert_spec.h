@@ -6,7 +6,7 @@
  * the layers in a graph (insert.h).
  *
  *     spec   := "none" | PRESET | set *( "/" set )
- *     set    := conv:out=N,k=K,s=S[,p=P][,bn=1][,act=relu|relu6][,bias=0]
+ *     set    := conv:out=N,k=K,s=S[,p=P][,bn=1][,act=relu|relu6][,bias=0][,start=random|pca]
  *             | linear:rank=R,dim=feature|sequence[,start=random|identity|pca]
  *             | decay:rate=X,every=N,times=N,dim=feature|sequence[,l1=X]      (linear; common/graph/decay.h)
  *             | bottleneck:dim=D[,hidden=H][,act=gelu|relu|relu6][,start=identity|random|pca]
@@ -34,7 +34,8 @@ enum gp_insert_start { GP_INSERT_RANDOM, GP_INSERT_IDENTITY, GP_INSERT_PCA };
 struct gp_insert_set {
 	enum gp_insert_kind kind;
 	/* conv: channels, kernel, stride and padding of the sender's convolution; the mirror's are alike. Batch norm and
-	 * activation stand behind each layer but the receiver's last. */
+	 * activation stand behind each layer but the receiver's last. `start` is that of linear, but never identity; pca only
+	 * where patches do not overlap and nothing stands behind the layers. */
 	int out, kernel, stride, pad;
 	bool batch_norm, bias;
 	enum gp_insert_act act;
