@@ -185,6 +185,9 @@ refuses 2 'codec needs --server' "${cnn[@]}" --codec uniform
 refuses 2 "insert: no insertion is named 'origin-x'; did you mean 'origin-" "${cnn[@]}" --insert origin-x
 refuses 2 '\-\-insert-up: conv: k= is missing .keys: out=N,k=K,s=S' "${cnn[@]}" --insert-up conv:out=3
 refuses 2 '\-\-insert-up: conv: a kernel of 99 does not fit .*; .*, which goes up there, is ' "${cnn[@]}" --insert-up conv:out=3,k=99,s=1
+refuses 2 '\-\-insert-up: conv: start=pca is for patches side by side .* needs s=k, p=0, bn=0 and act=none' "${cnn[@]}" \
+	--insert-up conv:out=3,k=3,s=2,start=pca
+refuses 2 '\-\-insert-up: conv: out=299 is above the 288 numbers of a patch' "${cnn[@]}" --insert-up conv:out=299,k=3,s=3,start=pca
 refuses 2 '\-\-insert: dim=sequence is for sequences' "${cnn[@]}" --insert linear:rank=2,dim=sequence
 refuses 2 '\-\-insert: .*dim=sequence has a weight for each position, padding included: it needs --pad max' train --local --pad drop \
 	--model roberta:layers=2,dim=8,heads=2 --data synthetic:tokens=16,vocab=50,classes=2 --insert linear:rank=2,dim=sequence

@@ -135,6 +135,28 @@ fit=(--init "$work/base.safetensors" "${data[@]}" --batch 8 --insert-up conv:out
 less "error of a fitted convolution" "$(json_get "$work/fit.json" insert_up.error_after)" "$(json_get "$work/fit.json" insert_up.error_before)"
 less "error of a start by PCA" "$(json_get "$work/fit.json" insert_down.error_before)" 0.9
 equal "lines of insertions that start from new weights" "$(grep -c 'start from new weights' "$work/fit.log")" 2
+# A start by PCA is there without a step, and steps go on from it; a second set has one of its own.
+starts() { # OUT SPEC FLAG...
+	"$build/gpclient" insert-fit --init "$work/base.safetensors" "${data[@]}" --batch 8 --insert-up "$2" "${@:3}" \
+		--save "$work/patches.safetensors" --json >"$work/$1.json" 2>"$work/fit.log" || fail "insert-fit of $2: $(cat "$work/fit.log")"
+}
+starts drawn conv:out=4,k=3,s=3 --steps 0
+starts directions conv:out=4,k=3,s=3,start=pca --steps 0
+starts fitted-on conv:out=4,k=3,s=3,start=pca --steps 30
+starts stacked conv:out=16,k=3,s=3,start=pca/conv:out=4,k=1,s=1,start=pca --steps 0
+less "error of a convolution that starts by PCA, and of one fitted from drawn weights" \
+	"$(json_get "$work/directions.json" insert_up.error_after)" "$(json_get "$work/fit.json" insert_up.error_after)"
+less "error of two such sets, and of drawn weights" "$(json_get "$work/stacked.json" insert_up.error_before)" \
+	"$(json_get "$work/drawn.json" insert_up.error_before)"
+equal "error before steps and without any" "$(json_get "$work/fitted-on.json" insert_up.error_before)" \
+	"$(json_get "$work/directions.json" insert_up.error_before)"
+patches=(--model cnn "${data[@]}" --batch 8 --chunks 2 --no-eval --steps 3 --insert-up conv:out=4,k=3,s=3,start=pca)
+train "$work/plocal.json" --local "${patches[@]}" --save "$work/trained.safetensors" || fail "a start by PCA of patches, local"
+train "$work/psplit.json" "${server[@]}" "${patches[@]}" || fail "a start by PCA of patches, split"
+equal "a start by PCA of patches: parameters, split and local" "$(sha "$work/psplit.json")" "$(sha "$work/plocal.json")"
+equal "loss of a file that says start=pca, and with flags that do not" \
+	"$("$build/gpclient" eval --local --init "$work/trained.safetensors" "${data[@]}" 2>/dev/null)" \
+	"$("$build/gpclient" eval --local --init "$work/trained.safetensors" "${data[@]}" --insert-up conv:out=4,k=3,s=3 2>/dev/null)"
 # With the same rank and start, the branch gains on what linear cannot better.
 bent=(--init "$work/base.safetensors" "${data[@]}" --batch 8 --insert-up bottleneck:dim=4,start=pca --steps 40 --save "$work/bent.safetensors")
 "$build/gpclient" insert-fit "${bent[@]}" --json >"$work/bent.json" 2>"$work/fit.log" || fail "insert-fit of a bottleneck: $(cat "$work/fit.log")"
