@@ -9,8 +9,10 @@
 #include "client/insert/eigen.h"
 #include "common/base/mem.h"
 
-#define PCA_MOST 4096
-#define TOGETHER 8 /* rows that are added to the moments at once */
+#define PCA_MOST          4096
+#define TOGETHER          8 /* rows that are added to the moments at once */
+/* With a few rows for each feature, the directions of samples that were not read are others. */
+#define ROWS_OF_A_FEATURE 32
 
 /* A decay always begins as the identity. */
 static bool starts_with_pca(const struct gp_insert_set *set)
@@ -190,14 +192,27 @@ static enum gp_status next_value(struct gp_insert_values *v, const struct before
 
 /* --- a set ------------------------------------------------------------------------------------------------------- */
 
+/* How many samples to read: more than GP_PCA_SAMPLES where those have few rows for so many features. */
+static int64_t samples_of(const struct gp_insert_source *from, const struct gp_insert_set *set,
+			  const struct gp_shape *shape, int64_t n)
+{
+	const int64_t rows = rows_of(set, shape), each = rows / step_of(rows);
+	const int64_t epoch = (int64_t)gp_loader_batches_per_epoch(from->loader) * from->batch;
+	int64_t samples = n * ROWS_OF_A_FEATURE / each;
+	samples = samples < epoch ? samples : epoch;
+	samples = samples < GP_PCA_SAMPLES_MOST ? samples : GP_PCA_SAMPLES_MOST;
+	return samples > GP_PCA_SAMPLES ? samples : GP_PCA_SAMPLES;
+}
+
 static enum gp_status sum_moments(struct gp_insert_values *v, const struct before *b, const struct gp_shape *shape,
 				  const struct gp_insert_set *set, struct moments *m, struct gp_err *err)
 {
 	const uint64_t size = gp_shape_elements(shape);
+	const int64_t samples = samples_of(v->from, set, shape, m->n);
 	const float *x;
-	for (int seen = 0; seen < GP_PCA_SAMPLES; seen += v->from->batch) {
+	for (int64_t seen = 0; seen < samples; seen += v->from->batch) {
 		GP_TRY(next_value(v, b, &x, err));
-		for (int i = 0; i < v->from->batch && seen + i < GP_PCA_SAMPLES; i++) {
+		for (int i = 0; i < v->from->batch && seen + i < samples; i++) {
 			const float *const sample = x + (uint64_t)i * size;
 			if (set->kind == GP_INSERT_CONV)
 				add_patches(m, sample, shape, set, seen + i);

@@ -6,7 +6,8 @@
  * (eigenvectors of their second moments); the receiver's matrix is the transpose. No
  * other pair of matrices of this rank has a smaller error on the values that are
  * read: of up to GP_PCA_SAMPLES samples, at most GP_PCA_ROWS evenly spaced positions
- * or patches each.
+ * or patches each. Where these are few beside the features, as in small maps of many
+ * channels, up to GP_PCA_SAMPLES_MOST samples are read.
  *
  * Moments are not centred where a layer has no bias, because it cannot subtract a
  * mean then. With biases, those of a convolution are centred on the mean c of each
@@ -21,8 +22,9 @@
 
 #include "client/insert/insert_values.h"
 
-#define GP_PCA_SAMPLES 512
-#define GP_PCA_ROWS    64
+#define GP_PCA_SAMPLES      512
+#define GP_PCA_SAMPLES_MOST 4096
+#define GP_PCA_ROWS         64
 
 bool gp_insert_wants_pca(const struct gp_insertion_end *end);
 /* Sets the weights of the sets with start=pca, in the order in which they are applied. */
