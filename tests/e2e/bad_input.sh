@@ -188,6 +188,8 @@ refuses 2 '\-\-insert-up: conv: a kernel of 99 does not fit .*; .*, which goes u
 refuses 2 '\-\-insert-up: conv: start=pca is for patches side by side .* needs s=k, p=0, bn=0 and act=none' "${cnn[@]}" \
 	--insert-up conv:out=3,k=3,s=2,start=pca
 refuses 2 '\-\-insert-up: conv: out=299 is above the 288 numbers of a patch' "${cnn[@]}" --insert-up conv:out=299,k=3,s=3,start=pca
+refuses 2 '\-\-insert-up: start=pca: it is for patches of at most 4096 numbers, because of these 4608' "${cnn[@]}" \
+	--insert-up conv:out=3,k=12,s=12,start=pca
 refuses 2 '\-\-insert: dim=sequence is for sequences' "${cnn[@]}" --insert linear:rank=2,dim=sequence
 refuses 2 '\-\-insert: .*dim=sequence has a weight for each position, padding included: it needs --pad max' train --local --pad drop \
 	--model roberta:layers=2,dim=8,heads=2 --data synthetic:tokens=16,vocab=50,classes=2 --insert linear:rank=2,dim=sequence
