@@ -42,10 +42,10 @@ shift 4
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1} # threads of each process
 limit=${LIMIT:-0}                           # samples of each training; 0: all
 every=${CHECKPOINT_EVERY:-50}               # steps between checkpoints
-# Before a training that begins with weights, steps of insert-fit for its insertion (0: none) and their rate; what of the
-# insertion is frozen then. At the trainings' rates SGD does not bear training a fitted convolution, which has no batch
-# norm behind it (RESULTS.md).
-fit=${FIT:-2500} fit_lr=${FIT_LR:-5e-3} freeze=${FREEZE-insert*}
+# Before a training that begins with weights: what the convolutions of its insertion start from (pca or random), steps of
+# insert-fit (0: none) and their rate; what of the insertion is frozen then. At the trainings' rates SGD does not bear
+# training a fitted convolution, which has no batch norm behind it (RESULTS.md).
+start=${START:-pca} fit=${FIT:-200} fit_lr=${FIT_LR:-1e-3} freeze=${FREEZE-insert*}
 # Fine-tuning on CIFAR. Batch norm sees chunks of 8 samples: running statistics want a rate of 0.0005, where the origin's
 # rate is given renorm is what bears it (RESULTS.md, Batch norm and chunks).
 size=${SIZE:-96} epochs=${EPOCHS:-3} batch=${BATCH:-64} chunks=${CHUNKS:-8} lr=${LR:-0.01} batch_norm=${BATCH_NORM:-renorm}
@@ -118,11 +118,21 @@ codec_of() { # METHOD
 	esac
 }
 
-# The flags of an insertion, into `insertion`.
-insertion=()
+# A preset's convolutions, which begin with what `start` says.
+started() { # PRESET
+	case $1 in
+	flop-2) echo "conv:out=20,k=3,s=3,start=$start down conv:out=360,k=1,s=1,start=$start" ;;
+	rate-070) echo "conv:out=20,k=3,s=3,start=$start down conv:out=104,k=1,s=1,start=$start" ;;
+	*) echo "$1" ;;
+	esac
+}
+
+# The flags of an insertion, into `insertion`. With `fits`, its weights do not begin with drawn ones.
+insertion=() fits=0
 set_insertion() { # METHOD
 	local spec
 	spec=$(insert_of "$1")
+	[ "$fits" -gt 0 ] && spec=$(started "$spec")
 	insertion=()
 	case $spec in
 	'') ;;
@@ -161,7 +171,7 @@ number() { # PATH
 
 # Weights for --init: those given, or the same with a fitted insertion, where `fits` steps of that are wanted; the flag that
 # freezes it goes into `frozen`.
-init=() fits=0 frozen=()
+init=() frozen=()
 fit_insertion() { # CUT SEED FLAGS-OF-BOTH...
 	local out cut=$1 seed=$2
 	shift 2
@@ -179,7 +189,7 @@ fit_insertion() { # CUT SEED FLAGS-OF-BOTH...
 
 # As it stands among the settings of a run.
 fit_text() {
-	printf 'fit=%s at %s%s' "$fit" "$fit_lr" "${freeze:+, frozen $freeze}"
+	printf 'fit=%s at %s from %s%s' "$fit" "$fit_lr" "$start" "${freeze:+, frozen $freeze}"
 }
 
 # Trains with checkpoints in a folder of its own. Notes accuracy, rate, payload bytes and seconds per batch, processor
@@ -289,7 +299,7 @@ cifar100_all() {
 }
 
 scratch_one() { # KEY CUT METHOD SEED MODEL
-	init=()
+	init=() fits=0
 	train_and_note "$1" "$2" "$3" "$4" - --model "$5" --data "$(with_limit "cifar10:$cifar,size=$scratch_size")" \
 		--batch "$scratch_batch" -- --chunks 4 --epochs "$scratch_epochs" --lr "$scratch_lr" --warmup "$scratch_warmup" \
 		--momentum 0.9 --weight-decay 1e-4 --schedule cosine --batch-norm "$scratch_norm"
@@ -370,6 +380,7 @@ text_all() {
 
 # Bytes up and down of a batch, seconds of computing, seconds of a batch. link_step.sh ends with 1 where it misses a bound.
 link_one() { # KEY RATE METHOD
+	fits=0
 	set_insertion "$3"
 	# shellcheck disable=SC2154 # lib.sh sets source_dir
 	(cd "$source_dir" && ${WRAP:-} tests/bench/link_step.sh --build "$build" --rate "$2" --model mobilenetv2:cuts=fine \
