@@ -41,11 +41,12 @@ static const struct gp_opt check_options[] = {
 
 static const struct gp_opt_table check_table = {
 	.command = PROGRAM " check",
-	.synopsis = "SPEC [--threads N] [--json]",
+	.synopsis = "SPEC [--tokenizer DIR] [--threads N] [--json]",
 	.about =
 		"Reads every file of a dataset, training and validation: pictures are decoded, texts made tokens,\n"
 		"labels and checksums of others compared. SPEC is what --data takes. Prints a line for each bad file,\n"
-		"then a summary; the exit status is 3 where one is bad.",
+		"and for each bad row of a table (a hundred at most), then a summary; the exit status is 3 where one\n"
+		"is bad.",
 	.examples = "  gpclient data check folder:flowers\n"
 		    "  gpclient data check cifar10:cifar-10-batches-bin --json\n"
 		    "  gpclient data check glue-sst2:glue --tokenizer roberta\n",
@@ -127,6 +128,11 @@ static enum gp_status check_split(struct checking *c, struct gp_err *err)
 	return status;
 }
 
+static uint32_t faults_of(const struct part *p)
+{
+	return p->bad.count + p->bad.unlisted;
+}
+
 static void print_part(const struct part *p)
 {
 	char files[48] = "";
@@ -134,8 +140,11 @@ static void print_part(const struct part *p)
 		printf("%s: %s\n", p->name, p->bad.list[i].text);
 	if (p->bad.checked > 0)
 		snprintf(files, sizeof files, ", %u %s read", p->bad.checked, p->bad.checked == 1 ? "file" : "files");
+	if (p->bad.unlisted > 0)
+		printf("%s: ... and %u more\n", p->name, p->bad.unlisted);
 	if (p->samples > 0 || p->bad.checked > 0)
-		printf("%s: %u samples%s, %u bad\n", p->name, p->samples, files, p->bad.count);
+		printf("%s: %u sample%s%s, %u bad\n", p->name, p->samples, p->samples == 1 ? "" : "s", files,
+		       faults_of(p));
 }
 
 static json_t *part_json(const struct part *p)
@@ -144,13 +153,13 @@ static json_t *part_json(const struct part *p)
 	for (uint32_t i = 0; i < p->bad.count; i++)
 		json_array_append_new(list, json_pack("{s:o, s:o}", "file", gp_job_text_json(p->bad.list[i].file),
 						      "reason", gp_job_text_json(p->bad.list[i].text)));
-	return json_pack("{s:I, s:I, s:o}", "samples", (json_int_t)p->samples, "files", (json_int_t)p->bad.checked,
-			 "bad", list);
+	return json_pack("{s:I, s:I, s:I, s:o}", "samples", (json_int_t)p->samples, "files", (json_int_t)p->bad.checked,
+			 "faults", (json_int_t)faults_of(p), "bad", list);
 }
 
 static enum gp_status report(const struct checking *c, struct gp_err *err)
 {
-	const uint32_t bad = c->part[0].bad.count + c->part[1].bad.count;
+	const uint32_t bad = faults_of(&c->part[0]) + faults_of(&c->part[1]);
 	if (c->set.json)
 		GP_TRY(gp_job_print_json(json_pack("{s:o, s:o, s:o}", "data", gp_job_text_json(c->spec), "train",
 						   part_json(&c->part[0]), "val", part_json(&c->part[1])),
@@ -190,7 +199,7 @@ static enum gp_status check(int argc, char **argv, struct gp_options_result *r, 
 
 int gp_cmd_data(int argc, char **argv)
 {
-	static const char usage[] = "usage: " PROGRAM " check SPEC [--threads N] [--json]\n";
+	static const char usage[] = "usage: " PROGRAM " check SPEC [--tokenizer DIR] [--threads N] [--json]\n";
 	static const struct gp_subcommand list[] = {{"check", check}};
 	return gp_cmd_dispatch(PROGRAM, usage, list, sizeof list / sizeof list[0], argc, argv);
 }

@@ -59,7 +59,8 @@ static const struct gp_opt_table table = {
 		 "classes. Without the data, 'pictures:size=N,mean=...,std=...,classes=K' says how.\n"
 		 "A model of texts takes lines of text, each a text, or a pair of texts with a tab between them:\n"
 		 "from files, or from standard input where none is named or one is '-', with --tokenizer DIR. With\n"
-		 "--data and no file its validation samples are labelled. A model with one output prints values.",
+		 "--data and no file its validation samples are labelled. A model with one output prints values.\n"
+		 "Pictures and lines that cannot be read are reported, and the others labelled.",
 	.examples = "  gpclient infer --local --init cnn.safetensors shirt.png\n"
 		    "  gpclient infer --server 127.0.0.1:4400 --model mobilenetv2 --data pictures:classes=5 \\\n"
 		    "      --labels flowers.txt --init torch.safetensors --json photos/\n"
@@ -373,7 +374,7 @@ static enum gp_status run(struct inference *n, struct gp_err *err)
 	}
 	GP_TRY(print_bad_lines(n, UINT32_MAX, err));
 	if (n->lines.bad_count > 0)
-		GP_FAIL(err, GP_INVALID, "%u of %u lines are no texts", n->bad_count,
+		GP_FAIL(err, GP_INVALID, "%u of %u lines cannot be read", n->bad_count,
 			n->lines.table.rows + n->lines.bad_count);
 	if (n->bad_count > 0)
 		GP_FAIL(err, GP_INVALID, "%u of %u pictures cannot be read", n->bad_count,

@@ -170,6 +170,17 @@ struct line {
 	size_t bytes, number;
 };
 
+/* Some editors write one in front of a text that is UTF-8; files of texts are read without it. */
+static void drop_mark(struct line *l)
+{
+	static const char mark[] = "\xEF\xBB\xBF";
+	const size_t bytes = sizeof mark - 1;
+	if (l->bytes < bytes || memcmp(l->text, mark, bytes) != 0)
+		return;
+	l->bytes -= bytes;
+	memmove(l->text, l->text + bytes, l->bytes);
+}
+
 /* *more: false at the end of the input. */
 static enum gp_status next_line(struct line *l, bool *more, struct gp_err *err)
 {
@@ -186,6 +197,8 @@ static enum gp_status next_line(struct line *l, bool *more, struct gp_err *err)
 	*more = c != EOF || l->bytes > 0;
 	if (l->bytes && l->text[l->bytes - 1] == '\r')
 		l->bytes--;
+	if (l->number == 1)
+		drop_mark(l);
 	return GP_OK;
 }
 

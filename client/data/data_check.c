@@ -209,7 +209,8 @@ static enum gp_status check_lines(const struct gp_dataset *d, const struct gp_da
 	const enum gp_status found = d->class->check_lines(d, spec, split, out, &why);
 	if (is_of_the_file(found))
 		return gp_bad_samples_add(out, 0, "", why.text, err);
-	*err = why;
+	if (found != GP_OK)
+		*err = why;
 	return found;
 }
 

@@ -33,6 +33,7 @@ struct gp_bad_sample {
 
 struct gp_bad_samples {
 	uint32_t checked, count;
+	uint32_t unlisted;          /* bad lines of a file beyond those that are listed */
 	struct gp_bad_sample *list; /* by number of the sample, whatever the threads */
 };
 

@@ -22,6 +22,7 @@
 #include "client/data/text_mask.h"
 #include "client/data/text_rows.h"
 #include "client/text/text_file.h"
+#include "client/text/utf8.h"
 #include "common/base/log.h"
 
 enum { TOKENS, LENGTH, TYPES, POSITIONS, TENSORS };
@@ -54,14 +55,6 @@ static enum gp_status configure(struct gp_dataset *d, struct gp_spec *spec, stru
 
 /* --- lines ------------------------------------------------------------------------------------------------------ */
 
-static bool is_blank(struct gp_text line)
-{
-	for (size_t i = 0; i < line.len; i++)
-		if (line.at[i] != ' ' && line.at[i] != '\t' && line.at[i] != '\r')
-			return false;
-	return true;
-}
-
 static enum gp_status take_line(struct gp_table *table, const char *path, uint32_t number, struct gp_text line,
 				struct gp_err *err)
 {
@@ -69,7 +62,7 @@ static enum gp_status take_line(struct gp_table *table, const char *path, uint32
 		GP_FAIL(err, GP_INVALID, "%s has more than %d lines", path, LINES_MOST);
 	if (line.len > GP_TEXT_BYTES_MAX)
 		GP_FAIL(err, GP_INVALID, "%s:%u: a text of more than %d bytes", path, number, GP_TEXT_BYTES_MAX);
-	if (!is_blank(line))
+	if (!gp_utf8_is_blank(line))
 		table->row[table->rows++] = (struct gp_table_row){.text = line, .line = number};
 	return GP_OK;
 }

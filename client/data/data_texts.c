@@ -69,7 +69,7 @@ struct texts {
 	char text[COLUMN_ROOM], pair[COLUMN_ROOM], label[COLUMN_ROOM]; /* columns; "" where there is none */
 	char val[GP_TEXT_PATH];
 	int64_t max; /* 0 until the data set is opened: not given */
-	bool header;
+	bool header, header_given;
 	struct gp_tokenizer *tokenizer;
 	struct gp_text_making making;
 	struct gp_text_rows rows;
@@ -140,6 +140,8 @@ static enum gp_status configure_tsv(struct gp_dataset *d, struct gp_spec *spec, 
 	GP_TRY(read_text(spec, "label", true, t->label, sizeof t->label, err));
 	GP_TRY(read_text(spec, "val", false, t->val, sizeof t->val, err));
 	GP_TRY(gp_spec_bool(spec, "regression", &t->values, err));
+	struct gp_text given;
+	t->header_given = gp_spec_given(spec, "header", &given);
 	t->header = is_name(t->text) || is_name(t->pair) || is_name(t->label);
 	return gp_spec_bool(spec, "header", &t->header, err);
 }
@@ -222,13 +224,27 @@ static int place_of(const struct labels *l, struct gp_text name, bool *there)
 	return low;
 }
 
+/* False: it is there already. There has to be room. */
+static bool add_label(struct labels *l, struct gp_text name)
+{
+	bool there;
+	const int at = place_of(l, name, &there);
+	if (there)
+		return false;
+	gp_require(l->count < CLASSES_MOST);
+	memmove(l->name + at + 1, l->name + at, (size_t)(l->count - at) * sizeof *l->name);
+	l->name[at] = name;
+	l->count++;
+	return true;
+}
+
 static enum gp_status collect_labels(const struct gp_table *table, const char *path, struct labels *l,
 				     struct gp_err *err)
 {
 	for (uint32_t i = 0; i < table->rows; i++) {
 		bool there;
 		const struct gp_table_row *row = &table->row[i];
-		const int at = place_of(l, row->label, &there);
+		place_of(l, row->label, &there);
 		if (there)
 			continue;
 		if (!gp_utf8_is(row->label))
@@ -236,9 +252,7 @@ static enum gp_status collect_labels(const struct gp_table *table, const char *p
 		if (l->count == CLASSES_MOST)
 			GP_FAIL(err, GP_INVALID, "%s:%u: more than %d different labels: is this the column of labels?",
 				path, row->line, CLASSES_MOST);
-		memmove(l->name + at + 1, l->name + at, (size_t)(l->count - at) * sizeof *l->name);
-		l->name[at] = row->label;
-		l->count++;
+		add_label(l, row->label);
 	}
 	return GP_OK;
 }
@@ -247,7 +261,7 @@ static enum gp_status collect_labels(const struct gp_table *table, const char *p
 static void warn_of_header(const struct texts *t, const struct gp_table *table, const char *path)
 {
 	char shown[GP_SHOWN];
-	if (t->header || table->rows < 3 || table->row[0].line != 1)
+	if (t->header || t->header_given || table->rows < 3 || table->row[0].line != 1)
 		return;
 	for (uint32_t i = 1; i < table->rows; i++)
 		if (compare_labels(table->row[i].label, table->row[0].label) == 0)
@@ -426,66 +440,109 @@ static void close_texts(struct gp_dataset *d)
 struct checking {
 	const struct texts *t;
 	const char *path;
+	const struct labels *labels; /* that there may be; NULL: any */
 	struct gp_bad_samples *out;
-	uint32_t left_out; /* bad rows that are not listed */
 	enum gp_status status;
 	struct gp_err err;
 };
 
-static void tell_row(void *arg, uint32_t row, uint32_t line, const char *why)
+static void tell_row(void *arg, uint32_t line, const char *why)
 {
 	enum { LISTED_MOST = 100 };
 	struct checking *c = arg;
 	char text[GP_ERR_TEXT];
-	if (c->status != GP_OK)
-		return;
 	if (c->out->count >= LISTED_MOST) {
-		c->left_out++;
+		c->out->unlisted++;
 		return;
 	}
 	snprintf(text, sizeof text, "%s:%u: %s", c->path, line, why);
-	c->status = gp_bad_samples_add(c->out, row, c->path, text, &c->err);
+	if (c->status == GP_OK)
+		c->status = gp_bad_samples_add(c->out, line, c->path, text, &c->err);
 }
 
-/* Labels that are values to predict, and those of tasks, whose classes are known. Classes of other tables are what the
- * training file has. */
-static void check_label(struct checking *c, uint32_t row, const struct gp_table_row *at)
+static bool judge_value(const struct checking *c, struct gp_text label, char why[GP_TABLE_WHY])
 {
-	const struct task *task = c->t->task;
-	char why[GP_VALUE_WHY], shown[GP_SHOWN], text[GP_VALUE_WHY + GP_SHOWN];
+	char parsed[GP_VALUE_WHY];
 	float value;
-	if (c->t->values && !gp_text_value_parse(at->label, task ? task->range : NULL, &value, why)) {
-		snprintf(text, sizeof text, "the value to predict: %s", why);
-		tell_row(c, row, at->line, text);
+	if (gp_text_value_parse(label, c->t->task ? c->t->task->range : NULL, &value, parsed))
+		return true;
+	snprintf(why, GP_TABLE_WHY, "the value to predict: %s", parsed);
+	return false;
+}
+
+static bool judge_row(void *arg, const struct gp_table_row *row, char why[GP_TABLE_WHY])
+{
+	const struct checking *c = arg;
+	char shown[GP_SHOWN];
+	bool there = true;
+	if (c->t->values)
+		return judge_value(c, row->label, why);
+	if (!gp_utf8_is(row->label)) {
+		snprintf(why, GP_TABLE_WHY, "the label is not UTF-8");
+		return false;
 	}
-	if (c->t->values || !task || gp_text_is(at->label, task->labels[0]) || gp_text_is(at->label, task->labels[1]))
-		return;
-	snprintf(text, sizeof text, "the label '%s' is neither %s nor %s", gp_text_shown(at->label, shown),
-		 task->labels[0], task->labels[1]);
-	tell_row(c, row, at->line, text);
+	if (c->labels)
+		place_of(c->labels, row->label, &there);
+	if (!there)
+		snprintf(why, GP_TABLE_WHY, "the label '%s' is not among those to be learnt (%d classes)",
+			 gp_text_shown(row->label, shown), c->labels->count);
+	return there;
+}
+
+static void tell_nobody(void *arg, uint32_t line, const char *why)
+{
+	(void)arg;
+	(void)line;
+	(void)why;
+}
+
+/* The labels of the training file's good rows, which `training` holds; or those of the task. */
+static enum gp_status find_allowed(const struct texts *t, const struct gp_data_spec *spec, struct gp_table *training,
+				   struct labels *l, struct gp_err *err)
+{
+	const struct gp_table_watch watch = {.tell = tell_nobody};
+	const struct gp_table_form form = form_of(t);
+	if (t->task)
+		return find_labels(t, spec->dir, GP_SPLIT_TRAIN, NULL, training, l, err);
+	GP_TRY(gp_table_read_watched(spec->dir, &form, &watch, training, err));
+	for (uint32_t i = 0; i < training->rows && l->count < CLASSES_MOST; i++)
+		add_label(l, training->row[i].label);
+	return GP_OK;
+}
+
+static enum gp_status check_table(struct checking *c, const struct gp_data_spec *spec, enum gp_split split,
+				  struct labels *l, struct gp_err *err)
+{
+	const struct gp_table_watch watch = {judge_row, tell_row, c};
+	const struct gp_table_form form = form_of(c->t);
+	struct gp_table table = {0}, training = {0};
+	enum gp_status status = GP_OK;
+	if (!c->t->values && (c->t->task || split == GP_SPLIT_VAL)) {
+		status = find_allowed(c->t, spec, &training, l, err);
+		c->labels = l;
+	}
+	if (status == GP_OK)
+		status = gp_table_read_watched(c->path, &form, &watch, &table, err);
+	gp_table_deinit(&table);
+	gp_table_deinit(&training);
+	return status;
 }
 
 static enum gp_status check_lines(const struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
 				  struct gp_bad_samples *out, struct gp_err *err)
 {
 	struct checking c = {.t = d->self, .out = out};
-	const struct gp_table_watch watch = {tell_row, &c};
-	const struct gp_table_form form = form_of(c.t);
-	struct gp_table table = {0};
-	char path[GP_TEXT_PATH], text[GP_TEXT_PATH + 40];
+	char path[GP_TEXT_PATH];
+	void *labels;
 	if (split == GP_SPLIT_VAL && shares_one_file(c.t))
 		return GP_OK; /* it was checked as the training file */
 	GP_TRY(path_of(c.t, spec->dir, split, path, err));
 	c.path = path;
-	GP_TRY(gp_table_read_watched(path, &form, &watch, &table, err));
-	for (uint32_t i = 0; i < table.rows; i++)
-		check_label(&c, i, &table.row[i]);
-	gp_table_deinit(&table);
+	GP_TRY(gp_alloc_array(&labels, 1, sizeof(struct labels), err));
+	const enum gp_status status = check_table(&c, spec, split, labels, err);
+	gp_free(labels);
+	GP_TRY(status);
 	out->checked++;
-	if (c.status == GP_OK && c.left_out > 0) {
-		snprintf(text, sizeof text, "%s: %u more rows are bad", path, c.left_out);
-		c.status = gp_bad_samples_add(out, UINT32_MAX, path, text, &c.err);
-	}
 	if (c.status != GP_OK)
 		*err = c.err;
 	return c.status;

@@ -9,6 +9,7 @@
 
 #include "client/text/text_file.h"
 #include "client/text/tokenizer.h"
+#include "client/text/utf8.h"
 #include "common/base/durable.h"
 #include "common/base/mem.h"
 
@@ -57,12 +58,12 @@ static const char *fault_of(struct gp_text line, const struct gp_table_row *row)
 	if (line.len > GP_TEXT_BYTES_MAX)
 		return "a text of more than 1048576 bytes";
 	if (!row->pair.at)
-		return NULL;
-	if (row->text.len == 0)
+		return gp_utf8_is_blank(row->text) ? "nothing but spaces" : NULL;
+	if (memchr(row->pair.at, '\t', row->pair.len))
+		return "more than one tab" A_LINE;
+	if (gp_utf8_is_blank(row->text))
 		return "nothing stands before the tab" A_LINE;
-	if (row->pair.len == 0)
-		return "nothing stands behind the tab" A_LINE;
-	return memchr(row->pair.at, '\t', row->pair.len) ? "more than one tab" A_LINE : NULL;
+	return gp_utf8_is_blank(row->pair) ? "nothing stands behind the tab" A_LINE : NULL;
 }
 
 static enum gp_status add_bad(struct gp_text_lines *l, const char *path, uint32_t number, const char *why,
@@ -108,7 +109,7 @@ static enum gp_status add_lines(struct gp_text_lines *l, const char *path, struc
 	const uint32_t lines = count_lines(text);
 	struct gp_text line;
 	uint32_t number = 0;
-	if (lines > LINES_MOST - t->rows)
+	if (lines > LINES_MOST - t->rows - l->bad_count)
 		GP_FAIL(err, GP_INVALID, "%s: more than %d lines", path, LINES_MOST);
 	struct gp_table_row *row = gp_realloc(t->row, (size_t)t->rows + lines + 1, sizeof *row);
 	if (row)

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "client/text/text_file.h"
+#include "client/text/tokenizer.h"
+#include "client/text/utf8.h"
 #include "common/base/mem.h"
 #include "common/base/value.h"
 
@@ -52,10 +54,13 @@ static int count_cells(struct gp_text line)
 
 static enum gp_status no_such_column(struct gp_text header, const char *name, struct gp_err *err)
 {
-	char list[200] = "", shown[GP_SHOWN];
+	enum { LIST = 200 };
+	char list[LIST + 2 * GP_SHOWN] = "", shown[GP_SHOWN];
 	struct gp_text cell;
-	for (int i = 0; gp_text_cut(&header, '\t', &cell); i++)
+	for (int i = 0; strlen(list) < LIST && gp_text_cut(&header, '\t', &cell); i++)
 		gp_text_append(list, sizeof list, "%s'%s'", i ? ", " : "", gp_text_shown(cell, shown));
+	if (header.at)
+		gp_text_append(list, sizeof list, ", ...");
 	GP_FAIL(err, GP_INVALID, "no column is named '%.40s'; the first line has %s", name, list);
 }
 
@@ -100,14 +105,6 @@ static enum gp_status find_columns(struct gp_text header, const struct gp_table_
 	return GP_OK;
 }
 
-static bool is_blank(struct gp_text t)
-{
-	for (size_t i = 0; i < t.len; i++)
-		if (t.at[i] != ' ')
-			return false;
-	return true;
-}
-
 /* The cells that are wanted of a line. */
 static enum gp_status read_row(struct gp_text line, const struct columns *c, const struct gp_table_form *form,
 			       struct gp_text cell[WANTED], struct gp_err *err)
@@ -120,16 +117,21 @@ static enum gp_status read_row(struct gp_text line, const struct columns *c, con
 		for (int k = 0; k < WANTED; k++)
 			if (c->at[k] == i)
 				cell[k] = each;
-	for (int k = 0; k < WANTED; k++) {
-		if (c->at[k] >= 0 && !cell[k].at)
-			GP_FAIL(err, GP_INVALID, "the row has no column %d ('%.40s')", c->at[k] + 1, name[k]);
-		if (c->at[k] >= 0 && is_blank(cell[k]))
-			GP_FAIL(err, GP_INVALID, "column %d ('%.40s') is %s", c->at[k] + 1, name[k],
-				cell[k].len ? "nothing but spaces" : "empty");
-	}
 	if (count > c->count)
 		GP_FAIL(err, GP_INVALID, "the row has %d columns, the first line %d: is there a tab within a text?",
 			count, c->count);
+	for (int k = 0; k < WANTED; k++) {
+		if (c->at[k] < 0)
+			continue;
+		if (!cell[k].at)
+			GP_FAIL(err, GP_INVALID, "the row has no column %d ('%.40s')", c->at[k] + 1, name[k]);
+		if (gp_utf8_is_blank(cell[k]))
+			GP_FAIL(err, GP_INVALID, "column %d ('%.40s') is %s", c->at[k] + 1, name[k],
+				cell[k].len ? "nothing but spaces" : "empty");
+		if (cell[k].len > GP_TEXT_BYTES_MAX)
+			GP_FAIL(err, GP_INVALID, "column %d ('%.40s') has more than %d bytes", c->at[k] + 1, name[k],
+				GP_TEXT_BYTES_MAX);
+	}
 	return GP_OK;
 }
 
@@ -139,6 +141,17 @@ static uint32_t count_lines(struct gp_text text)
 	for (size_t i = 0; i < text.len; i++)
 		lines += text.at[i] == '\n';
 	return lines;
+}
+
+/* Tells of it, where it is. */
+static bool is_bad(const struct gp_table_watch *watch, const struct gp_table_row *row, enum gp_status status,
+		   const struct gp_err *err)
+{
+	char why[GP_TABLE_WHY];
+	if (status == GP_OK && (!watch->judge || watch->judge(watch->arg, row, why)))
+		return false;
+	watch->tell(watch->arg, row->line, status == GP_OK ? why : err->text);
+	return true;
 }
 
 static enum gp_status read_rows(struct gp_table *t, const char *path, struct gp_text rest,
@@ -161,14 +174,16 @@ static enum gp_status read_rows(struct gp_table *t, const char *path, struct gp_
 		number++;
 		if (line.len == 0)
 			continue;
-		const enum gp_status status = read_row(line, &c, form, cell, err);
+		struct gp_err own = {0};
+		struct gp_table_row *row = &t->row[t->rows];
+		const enum gp_status status = read_row(line, &c, form, cell, watch ? &own : err);
 		if (status != GP_OK && !watch)
 			return gp_err_prefix(err, "%s:%u", path, number);
-		if (status != GP_OK) {
-			watch->tell(watch->arg, t->rows + bad++, number, err->text);
-			continue;
-		}
-		t->row[t->rows++] = (struct gp_table_row){cell[TEXT], cell[PAIR], cell[LABEL], number};
+		*row = (struct gp_table_row){cell[TEXT], cell[PAIR], cell[LABEL], number};
+		if (watch && is_bad(watch, row, status, &own))
+			bad++;
+		else
+			t->rows++;
 	}
 	if (t->rows + bad == 0)
 		GP_FAIL(err, GP_INVALID, "%s: there is no row in it", path);

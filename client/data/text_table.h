@@ -35,9 +35,13 @@ struct gp_table { /* start with {0} */
 	uint32_t rows;
 };
 
-/* Who is told of bad rows, which are then left out of the table. `row` counts all rows from 0 on. */
+#define GP_TABLE_WHY 240
+
+/* Who is told of bad rows, in their order; these are left out of the table. */
 struct gp_table_watch {
-	void (*tell)(void *arg, uint32_t row, uint32_t line, const char *why);
+	/* (optional) Of a row of the right form: false, and why not, where it is bad nevertheless. */
+	bool (*judge)(void *arg, const struct gp_table_row *row, char why[GP_TABLE_WHY]);
+	void (*tell)(void *arg, uint32_t line, const char *why);
 	void *arg;
 };
 

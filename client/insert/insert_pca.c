@@ -46,7 +46,6 @@ static enum gp_status open_moments(struct moments *m, int64_t n, struct gp_err *
 	const size_t count = (size_t)n * (size_t)(n + 3 + TOGETHER);
 	*m = (struct moments){.n = n};
 	GP_TRY(gp_alloc_array((void **)&m->sum, count, sizeof *m->sum, err));
-	memset(m->sum, 0, count * sizeof *m->sum);
 	m->total = m->sum + n * n;
 	m->centre = m->total + n;
 	m->value = m->centre + n;

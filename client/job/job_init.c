@@ -18,14 +18,16 @@
 #define SKIP_ROOM   2048
 #define MODEL_SHOWN 90 /* characters in a message */
 
-/* A new classifier is for the classes of the data. */
+/* A new classifier is for the classes of the data. Texts are as long as those of the data; the table of positions stays. */
 static void take_model(struct gp_job *j, struct gp_job_settings *set)
 {
-	if (set->purpose == GP_JOB_TRAIN && (set->init_skip || j->saved_words != set->masked_words)) {
+	const bool new_head = set->purpose == GP_JOB_TRAIN && (set->init_skip || j->saved_words != set->masked_words);
+	if (new_head) {
 		gp_model_spec_drop(j->saved.model, "classes");
 		gp_model_spec_drop(j->saved.model, "lm");
-		gp_model_spec_drop(j->saved.model, "tokens"); /* those of the data; the table of positions stays */
 	}
+	if (new_head || set->data)
+		gp_model_spec_drop(j->saved.model, "tokens");
 	set->model = j->saved.model;
 	j->model_of_file = true;
 }
@@ -393,10 +395,13 @@ static enum gp_status check_finite(const struct gp_job *j, struct gp_err *err)
 {
 	for (int i = 0; i < j->graph->params; i++) {
 		const struct gp_param *p = &j->graph->param[i];
-		for (uint64_t k = 0; k < p->count; k++)
-			if (!isfinite(j->init->value[i][k]))
-				GP_FAIL(err, GP_INVALID, "%s: '%s' holds a number that is not finite (element %llu)",
-					j->set->init, p->name, (unsigned long long)k);
+		for (uint64_t k = 0; k < p->count; k++) {
+			const float x = j->init->value[i][k];
+			if (!isfinite(x) || (p->role == GP_PARAM_RUNNING_VAR && x < 0))
+				GP_FAIL(err, GP_INVALID, "%s: '%s' holds %s (element %llu)", j->set->init, p->name,
+					isfinite(x) ? "a negative variance" : "a number that is not finite",
+					(unsigned long long)k);
+		}
 	}
 	return GP_OK;
 }

@@ -17,6 +17,7 @@
  */
 #include "client/text/tokenizer_impl.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include <jansson.h>
@@ -254,6 +255,13 @@ static int32_t count_unmade(const struct gp_vocabulary *v, const bool *made, int
 	return count;
 }
 
+/* A training opens its tokenizer for each part of the data; the same is said once. */
+static bool first_time(uint64_t tokenizer)
+{
+	static atomic_uint_least64_t last;
+	return atomic_exchange(&last, tokenizer) != tokenizer;
+}
+
 /* Each token of several bytes is made by a merge, but for a few that fill up the table of RoBERTa. */
 static enum gp_status warn_of_unmade(const struct gp_tokenizer *t, const char *path, struct gp_err *err)
 {
@@ -264,13 +272,12 @@ static enum gp_status warn_of_unmade(const struct gp_tokenizer *t, const char *p
 	void *memory;
 	GP_TRY(gp_alloc_array(&memory, (size_t)t->vocabulary.count, sizeof(bool), err));
 	bool *made = memory;
-	memset(made, 0, (size_t)t->vocabulary.count * sizeof *made);
 	for (uint64_t i = 0; i < b->cells; i++)
 		if (b->merge[i].left >= 0)
 			made[b->merge[i].joined] = true;
 	const int32_t unmade = count_unmade(&t->vocabulary, made, &first);
 	gp_free(memory);
-	if (unmade > FEW)
+	if (unmade > FEW && first_time(gp_vocabulary_hash(&t->vocabulary) ^ (uint64_t)unmade))
 		gp_log(data, GP_LOG_WARN,
 		       "%s has no line that makes '%s', nor %d other tokens of vocab.json: is it cut off?", path,
 		       gp_text_shown(gp_text_of(gp_vocabulary_shown(&t->vocabulary, first)), shown), unmade - 1);
@@ -290,7 +297,8 @@ static enum gp_status add_merges(struct gp_tokenizer *t, const char *path, struc
 		if (line_number == 1 && line.len >= 8 && memcmp(line.at, "#version", 8) == 0)
 			continue;
 		if (add_merge(t, &u, line, line_number, err) != GP_OK)
-			return gp_err_prefix(err, "%s:%d", path, line_number);
+			return gp_err_prefix(err, text.at ? "%s:%d" : "%s:%d, the last line, which has no end", path,
+					     line_number);
 	}
 	return GP_OK;
 }

@@ -71,6 +71,20 @@ bool gp_utf8_is(struct gp_text text)
 	return point >= 0;
 }
 
+static bool is_white(int32_t c)
+{
+	return (c >= 0x9 && c <= 0xD) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+	       (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool gp_utf8_is_blank(struct gp_text text)
+{
+	int32_t point = ' ';
+	for (size_t i = 0; i < text.len && is_white(point);)
+		i += gp_utf8_read(text.at + i, text.len - i, &point);
+	return is_white(point);
+}
+
 size_t gp_utf8_repaired_bytes(struct gp_text text)
 {
 	size_t bytes = 0;

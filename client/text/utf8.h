@@ -24,6 +24,8 @@ size_t gp_utf8_read(const char *text, size_t bytes, int32_t *point);
 size_t gp_utf8_write(int32_t point, char out[GP_UTF8_MOST]);
 /* Whether all of `text` is characters. */
 bool gp_utf8_is(struct gp_text text);
+/* Whether there is nothing in it but what Unicode calls White_Space; also of no text. */
+bool gp_utf8_is_blank(struct gp_text text);
 /* Bytes of `text` once what is no character is U+FFFD: at most 3 for each byte. */
 size_t gp_utf8_repaired_bytes(struct gp_text text);
 /* Writes that many bytes. */

@@ -85,9 +85,9 @@ enum gp_status gp_vocabulary_add(struct gp_vocabulary *v, int64_t id, struct gp_
 {
 	char name[GP_SHOWN], other[GP_SHOWN];
 	if (id < 0 || id >= v->count)
-		GP_FAIL(err, GP_INVALID,
-			"'%s' has the id %lld, but there are %d tokens, whose ids are 0 to %d: is a token missing?",
-			gp_text_shown(shown, name), (long long)id, v->count, v->count - 1);
+		GP_FAIL(err, GP_INVALID, "'%s' has the id %lld, but there are %d tokens, whose ids are 0 to %d%s",
+			gp_text_shown(shown, name), (long long)id, v->count, v->count - 1,
+			id >= v->count && id < 2 * (int64_t)v->count ? ": is a token missing?" : "");
 	struct gp_vocabulary_token *t = &v->token[id];
 	if (t->shown != NOWHERE)
 		GP_FAIL(err, GP_INVALID, "'%s' has the id %lld, and so has '%s'", gp_text_shown(shown, name),

@@ -51,7 +51,7 @@ equal "data check --json of a folder whose name is no UTF-8" "$(json_flat latin.
 equal "data check --json" "$(json_flat check.json | grep -c 'bad.*file=')" 4
 mkdir cifar && head -c 6146 /dev/zero >cifar/data_batch_1.bin && head -c 3073 /dev/zero >cifar/test_batch.bin
 runs 0 cifar.txt data check cifar10:cifar --no-progress
-equal "a good dataset" "$(tail -1 cifar.txt)" "validation: 1 samples, 1 file read, 0 bad"
+equal "a good dataset" "$(tail -1 cifar.txt)" "validation: 1 sample, 1 file read, 0 bad"
 equal "of one class: told" "$(grep -c 'all 2 training samples have the same label' cifar.txt.log)" 1
 head -c 100 /dev/zero >cifar/data_batch_2.bin
 runs 3 cifar.txt data check cifar10:cifar --no-progress
@@ -63,7 +63,11 @@ runs 3 table.txt data check tsv:table.tsv,text=t,label=l "${tokens[@]}"
 equal "every bad row of a table is listed, once" "$(grep -c '^training: table.tsv:[345]: ' table.txt) $(wc -l <table.txt)" "3 4"
 { cat table.tsv && for ((i = 0; i < 300; i++)); do printf '1\t\n'; done; } >long.tsv
 runs 3 table.txt data check tsv:long.tsv,text=t,label=l "${tokens[@]}"
-equal "no more than a hundred" "$(grep -c 'long.tsv:[0-9]*: ' table.txt) $(grep -c 'long.tsv: 203 more rows are bad' table.txt)" "100 1"
+equal "no more than a hundred" "$(grep -c 'long.tsv:[0-9]*: ' table.txt) $(grep -c '^training: ... and 203 more' table.txt) $(tail -1 table.txt)" \
+	"100 1 training: 0 samples, 1 file read, 303 bad"
+printf '0\tx\n1\ty\n' >train.tsv && printf '2\tx\n1\ty\n\xff\tz\n3\tx\n' >val.tsv
+runs 3 table.txt data check tsv:train.tsv,text=2,label=1,val=val.tsv "${tokens[@]}"
+equal "labels of the other file alone" "$(grep -c '^validation: val.tsv:[134]: the label ' table.txt) $(grep -c . table.txt)" "3 5"
 mkdir glue && printf 'sentence1\tsentence2\tscore\na\tb\t1\na\tb\t7\na\tb\tx\n' >glue/stsb_train.tsv
 cp glue/stsb_train.tsv glue/stsb_dev.tsv
 runs 3 table.txt data check glue-stsb:glue "${tokens[@]}"

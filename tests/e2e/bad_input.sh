@@ -415,7 +415,7 @@ status=0
 equal "a bad line is told, the others are answered" \
 	"$status $(grep -c 'half.txt:1: ' "$work/out") $(grep -c 'half.txt:2: nothing stands behind the tab' "$work/err") $(wc -l <"$work/err")" \
 	"3 1 1 2"
-equal "and the last line says how many" "$(grep -c '1 of 2 lines are no texts' "$work/err")" 1
+equal "and the last line says how many" "$(grep -c '1 of 2 lines cannot be read' "$work/err")" 1
 refuses 3 'lines.bin:1: a byte of value 0, which no text has' "${text[@]}" "${tokenizer[@]}" "$work/lines.bin"
 refuses 2 'texts.safetensors has a model of texts, and --data .* has pictures; give --tokenizer' "${text[@]}" --data pictures:size=8,classes=2
 refuses 2 'no pictures: .*--tokenizer is for a model of texts' infer --local "${weights[@]}" "${tokenizer[@]}"

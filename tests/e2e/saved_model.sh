@@ -110,6 +110,11 @@ for command in eval infer train; do
 done
 "$build/gpclient" eval --local "${trained[@]}" --tokenizer "$golden/wordpiece" --init-anyway >/dev/null 2>"$work/err" || fail "insisted: $(cat "$work/err")"
 equal "insisted: notes" "$(grep -c 'note: .*another tokenizer' "$work/err")" 1
+for max in 8 16 32; do
+	"$build/gpclient" eval --local --init "$work/texts.safetensors" --data "tsv:$work/texts.tsv,text=text,label=label,max=$max" \
+		--tokenizer "$golden/bpe" --json >"$work/texts$max.json" 2>"$work/err" || fail "texts of $max tokens: $(cat "$work/err")"
+done
+equal "texts may be of another length: loss" "$(json_get "$work/texts16.json" val_loss)" "$(json_get "$work/texts32.json" val_loss)"
 "$build/gpclient" eval --local --init "$work/texts.safetensors" --data synthetic:tokens=8,vocab=2000,classes=2,samples=64 --no-progress \
 	>/dev/null 2>"$work/err" || fail "synthetic tokens: $(cat "$work/err")"
 equal "synthetic tokens: notes" "$(grep -c 'note: .* the tokens of --data synthetic.* are of no tokenizer' "$work/err")" 1

@@ -8,6 +8,36 @@
 
 #include "client/data/text_table.h"
 
+static bool judge(void *arg, const struct gp_table_row *row, char why[GP_TABLE_WHY])
+{
+	(void)arg;
+	snprintf(why, GP_TABLE_WHY, "odd");
+	return row->line % 2 == 0;
+}
+
+static void count(void *arg, uint32_t line, const char *why)
+{
+	uint32_t *told = arg;
+	gp_require(line > 0 && why[0]);
+	++*told;
+}
+
+/* `good`: rows that gp_table_read has found, all of them good; 0: it has found none, or a bad one. */
+static void read_watched(const char *path, const struct gp_table_form *form, uint32_t good)
+{
+	uint32_t told = 0;
+	const struct gp_table_watch watch = {judge, count, &told};
+	struct gp_table t = {0};
+	struct gp_err err = {0};
+	if (gp_table_read_watched(path, form, &watch, &t, &err) != GP_OK)
+		gp_require(good == 0 && err.text[0] && !t.memory);
+	else
+		gp_require(good == 0 || t.rows + told == good);
+	for (uint32_t i = 0; i < t.rows; i++)
+		gp_require(t.row[i].line % 2 == 0);
+	gp_table_deinit(&t);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check(const struct gp_text *t, bool wanted)
@@ -39,6 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else {
 		gp_require(err.text[0] && !t.memory && !t.row);
 	}
+	read_watched(path, &form, t.rows);
 	gp_table_deinit(&t);
 	close(fd);
 	return 0;

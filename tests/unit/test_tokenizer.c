@@ -200,8 +200,10 @@ static void files_that_are_wrong_are_named(void **state)
 	write_text("vocab.json", "{\"a\": 0, \"b\": 0}");
 	expect_refused("DIR/vocab.json: 'b' has the id 0, and so has 'a'");
 	write_text("vocab.json", "{\"a\": 0, \"b\": 7}");
+	expect_refused("DIR/vocab.json: 'b' has the id 7, but there are 2 tokens, whose ids are 0 to 1");
+	write_text("vocab.json", "{\"a\": 0, \"b\": 2}");
 	expect_refused(
-		"DIR/vocab.json: 'b' has the id 7, but there are 2 tokens, whose ids are 0 to 1: is a token missing?");
+		"DIR/vocab.json: 'b' has the id 2, but there are 2 tokens, whose ids are 0 to 1: is a token missing?");
 	write_text("vocab.json", "{\"a\": 0, \"b\": \"1\"}");
 	expect_refused("DIR/vocab.json: 'b' has no id");
 	write_text("vocab.json", "{\"a\": 0, \"b\": 1}");

@@ -55,11 +55,35 @@ static void each_longest_part_is_replaced_once(void **state)
 	expect_repaired("", "");
 }
 
+static void blank_texts_are_white_space_alone(void **state)
+{
+	(void)state;
+	static const char *const blank[] = {"",
+					    " ",
+					    "\t\r\n\f\v ",
+					    "\xC2\xA0",
+					    "\xC2\x85",
+					    "\xE1\x9A\x80",
+					    "\xE2\x80\x80\xE2\x80\x8A",
+					    "\xE2\x80\xA8",
+					    "\xE2\x80\xAF",
+					    "\xE2\x81\x9F",
+					    "\xE3\x80\x80 "};
+	static const char *const full[] = {"a", " a", "a ", "\xE2\x80\x8B", "\x01", "\xFF", " \xFF", "\xC2"};
+	for (size_t i = 0; i < sizeof blank / sizeof blank[0]; i++)
+		assert_true(gp_utf8_is_blank(gp_text_of(blank[i])));
+	for (size_t i = 0; i < sizeof full / sizeof full[0]; i++)
+		assert_false(gp_utf8_is_blank(gp_text_of(full[i])));
+	assert_true(gp_utf8_is(gp_text_of("caf\xC3\xA9")) && gp_utf8_is(gp_text_of("")));
+	assert_false(gp_utf8_is(gp_text_of("caf\xC3")) || gp_utf8_is(gp_text_of("\x80 a")));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_code_point_goes_there_and_back),
 		cmocka_unit_test(each_longest_part_is_replaced_once),
+		cmocka_unit_test(blank_texts_are_white_space_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
