@@ -379,12 +379,23 @@ static enum gp_status check_insertion_size(const struct gp_job *j, struct gp_err
 	return GP_OK;
 }
 
+static void note_untied(const struct gp_job *j, const struct gp_weights_report *r)
+{
+	const struct gp_graph *g = j->graph;
+	if (r->untied)
+		fprintf(stderr,
+			"note: '%s' of %s differs from '%s'; here they share their values, those of the second\n",
+			g->param[g->tied[1]].name, j->set->init, g->param[g->tied[0]].name);
+}
+
 /* Such as the pooler of Hugging Face's files, which their own classes leave out. */
 static enum gp_status load_all(struct gp_job *j, struct gp_err *err)
 {
 	struct gp_weights_report r = {0};
-	if (gp_weights_load(j->init, j->set->init, true, &r, err) == GP_OK)
+	if (gp_weights_load(j->init, j->set->init, true, &r, err) == GP_OK) {
+		note_untied(j, &r);
 		return GP_OK;
+	}
 	if (r.loaded > 0 && !r.mismatched && (r.unexpected || r.missing))
 		gp_err_prefix(err, "--init (--init-skip PATTERN leaves tensors out)");
 	return err->code;
@@ -421,6 +432,7 @@ static enum gp_status load_init(struct gp_job *j, struct gp_err *err)
 		GP_FAIL(err, GP_USAGE, "--init-skip has more than %d characters", SKIP_ROOM - 64);
 	gp_weights_init(j->init, (uint64_t)s->seed);
 	GP_TRY(gp_weights_load_except(j->init, s->init, skip, &report, err));
+	note_untied(j, &report);
 	if (s->init_skip && fresh[0]) /* whose names would be in the list, too */
 		fprintf(stderr, "%s: %d tensors loaded, left out: what --init-skip %.200s names\n", s->init,
 			report.loaded, s->init_skip);

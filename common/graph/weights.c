@@ -345,6 +345,19 @@ static enum gp_status check_file(struct load *l, struct gp_err *err)
 	return check_report(l, err);
 }
 
+/* After both were read: a parameter that follows another has values of its own in the file. */
+static bool finds_untied(const struct gp_weights *w, const struct load *l)
+{
+	const struct gp_graph *g = w->graph;
+	const int lead = g->tied[0], follower = g->tied[1];
+	if (!gp_graph_is_tied(g))
+		return false;
+	for (int i = 0; i < 2; i++)
+		if (is_skipped(l, g->param[g->tied[i]].name) || !gp_st_find(l->f, g->param[g->tied[i]].name))
+			return false;
+	return memcmp(w->value[lead], w->value[follower], g->param[lead].count * sizeof(float)) != 0;
+}
+
 static enum gp_status load_values(struct gp_weights *w, const char *path, struct load *l, struct gp_err *err)
 {
 	struct gp_weights_report own;
@@ -363,8 +376,10 @@ static enum gp_status load_values(struct gp_weights *w, const char *path, struct
 		if (t) /* cannot fail: mismatch() has seen its type */
 			gp_require(gp_st_read_f32(t, w->value[i], err) == GP_OK);
 	}
-	if (status == GP_OK)
+	if (status == GP_OK) {
+		l->r->untied = finds_untied(w, l);
 		tie(w);
+	}
 	gp_free(l->taken);
 	gp_st_close(f);
 	return status;

@@ -40,6 +40,7 @@ struct gp_weights_report {
 	char unexpected_names[200]; /* the file has them, the graph does not */
 	char mismatched_names[200]; /* both have them: "classifier.weight: file has 100x64, model wants 10x64" */
 	char skipped_names[200];    /* left out on request, whoever has them */
+	bool untied; /* the file has other values for a parameter that follows another than for that one */
 };
 
 /*

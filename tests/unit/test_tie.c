@@ -280,6 +280,7 @@ static void files_have_the_pair_once(void **state)
 	char path[64]; /* this program runs several times at once, with other loops */
 	snprintf(path, sizeof path, "/tmp/gp_tie_%ld.safetensors", (long)getpid());
 	struct gp_graph *tied = make_graph(true), *free_ones = make_graph(false);
+	struct gp_weights_report report;
 	struct gp_weights *w, *v;
 	struct gp_st_file *f;
 	OK(gp_weights_new(tied, &w, &err));
@@ -295,7 +296,13 @@ static void files_have_the_pair_once(void **state)
 		assert_memory_equal(w->value[i], v->value[i], tied->param[i].count * sizeof(float));
 	w->graph = free_ones;
 	OK(gp_weights_save(w, path, &err));
-	OK(gp_weights_load(v, path, true, NULL, &err));
+	OK(gp_weights_load(v, path, true, &report, &err));
+	assert_false(report.untied);
+	w->value[tied->tied[1]][0] += 1;
+	OK(gp_weights_save(w, path, &err));
+	OK(gp_weights_load(v, path, true, &report, &err));
+	assert_true(report.untied);
+	assert_memory_equal(v->value[tied->tied[0]], w->value[tied->tied[0]], TABLE * sizeof(float));
 	assert_memory_equal(v->value[tied->tied[0]], v->value[tied->tied[1]], TABLE * sizeof(float));
 	unlink(path);
 	gp_weights_free(w);
