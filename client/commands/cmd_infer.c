@@ -108,6 +108,24 @@ static enum gp_status parse(int argc, char **argv, struct settings *set, struct 
 	return GP_OK;
 }
 
+/* A model reads the separator between two texts: without one, or with one too many, its answers mean little. */
+static void note_pairs(const struct inference *n)
+{
+	const struct gp_table *t = &n->lines.table;
+	const enum gp_saved_texts texts = n->job.saved.texts;
+	uint32_t pairs = 0;
+	for (uint32_t i = 0; i < t->rows; i++)
+		pairs += t->row[i].pair.at != NULL;
+	if (texts == GP_SAVED_TEXTS_PAIRS && pairs < t->rows)
+		fprintf(stderr,
+			"note: %s was trained on pairs of texts; %u of %u lines have no tab between two texts\n",
+			n->set.job.init, t->rows - pairs, t->rows);
+	if (texts == GP_SAVED_TEXTS_SINGLE && pairs > 0)
+		fprintf(stderr,
+			"note: %s was trained on single texts; %u of %u lines have two, with a tab between them\n",
+			n->set.job.init, pairs, t->rows);
+}
+
 /* Those of the files, or of standard input where none is named. `like` NULL: there is no --data. */
 static enum gp_status open_lines(struct inference *n, const struct gp_options_result *given,
 				 const struct gp_dataset *like, struct gp_err *err)
@@ -127,6 +145,7 @@ static enum gp_status open_lines(struct inference *n, const struct gp_options_re
 				  given->positionals ? given->positionals : 1, &n->lines, err));
 	if (n->lines.table.rows == 0)
 		return GP_OK;
+	note_pairs(n);
 	return gp_dataset_from_texts(&n->lines.table, n->set.job.tokenizer, max, like, gp_saved_model_labels(saved),
 				     n->set.job.threads, &n->samples, err);
 }

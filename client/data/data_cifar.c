@@ -229,7 +229,8 @@ const struct gp_dataset_class gp_data_cifar10 = {
 	.info = {.name = "cifar10",
 		 .summary = "CIFAR-10, binary version: data_batch_1.bin .. data_batch_5.bin (those there are), "
 			    "test_batch.bin",
-		 .options = "DIR,size=32,limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B"},
+		 .options = "DIR,size=32,limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1,mean=R/G/"
+			    "B,std=R/G/B"},
 	.dir = GP_SPEC_ARG_NEEDED,
 	.configure = configure_cifar,
 	.open = open_cifar10,
@@ -242,7 +243,8 @@ const struct gp_dataset_class gp_data_cifar10 = {
 const struct gp_dataset_class gp_data_cifar100 = {
 	.info = {.name = "cifar100",
 		 .summary = "CIFAR-100, binary version: train.bin, test.bin; the 100 fine classes",
-		 .options = "DIR,size=32,limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B"},
+		 .options = "DIR,size=32,limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1,mean=R/G/"
+			    "B,std=R/G/B"},
 	.dir = GP_SPEC_ARG_NEEDED,
 	.configure = configure_cifar,
 	.open = open_cifar100,

@@ -185,7 +185,8 @@ static int32_t label_of(const struct gp_dataset *d, uint32_t index)
 const struct gp_dataset_class gp_data_folder = {
 	.info = {.name = "folder",
 		 .summary = "pictures (JPEG, PNG) as DIR/train/CLASS/* and DIR/val/CLASS/* (or DIR/test)",
-		 .options = "DIR,size=224,limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B"},
+		 .options = "DIR,size=224,limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1,mean=R/G/"
+			    "B,std=R/G/B"},
 	.dir = GP_SPEC_ARG_NEEDED,
 	.configure = configure_folder,
 	.open = open_folder,

@@ -114,6 +114,7 @@ struct gp_dataset {
 	float mean[3], std[3];
 	int64_t row, row_values; /* gp_dataset_options, for `configure` */
 	uint64_t tokenizer;      /* gp_dataset_tokenizer */
+	bool pairs;              /* gp_dataset_has_pairs */
 	int bucket;  /* > 1: batches among which samples are ordered by length (data_bucket.h); 0: they are not */
 	bool values; /* gp_dataset_has_values: d->class->value, and one class */
 	int labels;  /* gp_dataset_labels, of d->class->draw; 0: one, of d->class->label or value */

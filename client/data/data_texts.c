@@ -417,6 +417,7 @@ static enum gp_status open_texts(struct gp_dataset *d, const struct gp_data_spec
 	t->making = (struct gp_text_making){options->threads, options->token_cache, options->progress,
 					    options->progress_arg};
 	describe(d);
+	d->pairs = form_of(t).pair != NULL;
 	GP_TRY(gp_alloc_array(&labels, 1, sizeof(struct labels), err));
 	const enum gp_status status = open_rows(d, spec, split, labels, err);
 	gp_free(labels);

@@ -107,6 +107,11 @@ void gp_dataset_free(struct gp_dataset *d)
 	gp_free(d);
 }
 
+bool gp_dataset_has_pairs(const struct gp_dataset *d)
+{
+	return d->pairs;
+}
+
 uint64_t gp_dataset_tokenizer(const struct gp_dataset *d)
 {
 	return d->tokenizer;

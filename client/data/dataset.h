@@ -94,6 +94,8 @@ bool gp_dataset_takes_any_shape(const char *spec);
 void gp_dataset_free(struct gp_dataset *d);
 /* Equal for tokenizers that make the same tokens of every text; 0: the samples are no texts. */
 uint64_t gp_dataset_tokenizer(const struct gp_dataset *d);
+/* Whether a sample is two texts, with a separator of the tokenizer's between them. */
+bool gp_dataset_has_pairs(const struct gp_dataset *d);
 uint32_t gp_dataset_samples(const struct gp_dataset *d);
 int gp_dataset_classes(const struct gp_dataset *d); /* 1 of values to predict */
 /* Whether labels are values to predict (regression), f32; else they are numbers of classes, i32. */

@@ -172,6 +172,20 @@ static enum gp_status read_tokenizer(const struct gp_st_file *f, const char *lab
 	return GP_OK;
 }
 
+/* In the order of enum gp_saved_texts. */
+static const char texts_choices[] = "|single|pairs";
+
+static enum gp_status read_texts(const struct gp_st_file *f, const char *label, struct gp_saved_model *m,
+				 struct gp_err *err)
+{
+	const char *text = find(f, "texts");
+	const int choice = text ? gp_choice_index(texts_choices, gp_text_of(text)) : GP_SAVED_TEXTS_UNKNOWN;
+	if (choice < 0)
+		return refuse(label, "texts", "single or pairs", err);
+	m->texts = (enum gp_saved_texts)choice;
+	return GP_OK;
+}
+
 /* The texts are parsed where they are used, as those of flags are. */
 static enum gp_status read_insertion(const struct gp_st_file *f, const char *label, struct gp_saved_model *m,
 				     struct gp_err *err)
@@ -200,6 +214,7 @@ static enum gp_status read_all(const struct gp_st_file *f, const char *label, st
 	GP_TRY(read_insertion(f, label, m, err));
 	GP_TRY(read_steps(f, label, m, err));
 	GP_TRY(read_tokenizer(f, label, m, err));
+	GP_TRY(read_texts(f, label, m, err));
 	GP_TRY(read_pictures(f, label, m, err));
 	return read_labels(f, label, m, err);
 }
@@ -329,6 +344,8 @@ enum gp_status gp_saved_model_describe(const char *settled, const struct gp_data
 	snprintf(m.model, sizeof m.model, "%s", settled);
 	copy_data(data, m.data);
 	m.tokenizer = gp_dataset_tokenizer(d);
+	if (m.tokenizer != 0)
+		m.texts = gp_dataset_has_pairs(d) ? GP_SAVED_TEXTS_PAIRS : GP_SAVED_TEXTS_SINGLE;
 	gp_dataset_preparation(d, &m.pictures);
 	if (m.pictures.shape.ndim == 0)
 		m.tokens = gp_dataset_shape(d)->dim[0];
@@ -416,6 +433,8 @@ enum gp_status gp_saved_pairs_make(const struct gp_saved_model *m, struct gp_sav
 	snprintf(tokenizer, GP_SAVED_TEXT, "%016" PRIx64, m->tokenizer);
 	if (m->tokenizer != 0)
 		add(p, PREFIX "tokenizer", tokenizer);
+	if (m->texts != GP_SAVED_TEXTS_UNKNOWN)
+		add(p, PREFIX "texts", m->texts == GP_SAVED_TEXTS_PAIRS ? "pairs" : "single");
 	snprintf(steps, GP_SAVED_TEXT, "%" PRIu64, m->steps);
 	if (m->steps > 0)
 		add(p, PREFIX "steps", steps);

@@ -15,6 +15,7 @@
  *   gpsplit.scale     1/255: a byte of a picture times this, before mean and std
  *   gpsplit.labels    names of the outputs, a JSON array of texts
  *   gpsplit.tokenizer  16 hex digits, equal for tokenizers that make the same tokens of every text; of texts alone
+ *   gpsplit.texts     single, or pairs: what a sample of texts is
  *   gpsplit.cut       of a model with insertions: where they stand, as --cut has it
  *   gpsplit.insert_up, .insert_down  the insertions, as the flags have them (insert_spec.h)
  *   gpsplit.data      --data, with the last names of its paths alone
@@ -44,6 +45,11 @@ struct gp_saved_model {
 	char model[GP_MODEL_SPEC]; /* "": not said */
 	int64_t tokens;            /* of a sample without pictures; 0: not said */
 	uint64_t tokenizer;        /* gp_dataset_tokenizer; 0: not said, or no texts */
+	enum gp_saved_texts {
+		GP_SAVED_TEXTS_UNKNOWN,
+		GP_SAVED_TEXTS_SINGLE,
+		GP_SAVED_TEXTS_PAIRS
+	} texts; /* whether a sample has two */
 	struct gp_preparation pictures;
 	json_t *labels;                                       /* array of texts; NULL: not said */
 	char cut[32], insert[GP_INSERT_ENDS][GP_INSERT_TEXT]; /* insertions, and the cut where they stand; "": none */

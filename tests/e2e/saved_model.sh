@@ -110,6 +110,18 @@ for command in eval infer train; do
 done
 "$build/gpclient" eval --local "${trained[@]}" --tokenizer "$golden/wordpiece" --init-anyway >/dev/null 2>"$work/err" || fail "insisted: $(cat "$work/err")"
 equal "insisted: notes" "$(grep -c 'note: .*another tokenizer' "$work/err")" 1
+printf 'the sea\nthe sea\tthe moon\n' >"$work/lines.txt"
+infer_lines() { # FILE
+	"$build/gpclient" infer --local --init "$1" --tokenizer "$golden/bpe" "$work/lines.txt" >"$work/out" 2>"$work/err" ||
+		fail "infer of lines: $(cat "$work/err")"
+}
+infer_lines "$work/texts.safetensors"
+equal "single texts: a pair is told" "$(grep -c 'was trained on single texts; 1 of 2 lines have two' "$work/err") $(wc -l <"$work/out")" "1 2"
+for i in {1..40}; do printf 'the %s sea\tthe moon\t%s\n' "$i" $((i % 2)); done >"$work/pairs.tsv"
+train "$work/pairs.json" --local --data "tsv:$work/pairs.tsv,text=1,pair=2,label=3,max=16" --batch 8 --chunks 2 "${fast[@]}" --steps 1 \
+	--tokenizer "$golden/bpe" --save "$work/pairs.safetensors" || fail "pairs"
+infer_lines "$work/pairs.safetensors"
+equal "pairs: a single text is told" "$(grep -c 'was trained on pairs of texts; 1 of 2 lines have no tab' "$work/err") $(wc -l <"$work/out")" "1 2"
 for max in 8 16 32; do
 	"$build/gpclient" eval --local --init "$work/texts.safetensors" --data "tsv:$work/texts.tsv,text=text,label=label,max=$max" \
 		--tokenizer "$golden/bpe" --json >"$work/texts$max.json" 2>"$work/err" || fail "texts of $max tokens: $(cat "$work/err")"
