@@ -22,6 +22,7 @@
 #include "client/data/data_bucket.h"
 #include "client/data/data_check.h"
 #include "client/data/text_cache.h"
+#include "client/data/text_labels.h"
 #include "client/data/text_rows.h"
 #include "client/data/text_table.h"
 #include "client/data/text_values.h"
@@ -30,7 +31,7 @@
 #include "common/base/log.h"
 
 enum { TOKENS, MASK, LENGTH, SEGMENTS, TENSORS };
-enum { MAX_DEFAULT = 128, MAX_LEAST = 8, MAX_MOST = 65536, CLASSES_MOST = 10000, KEPT_ASIDE = 10 };
+enum { MAX_DEFAULT = 128, MAX_LEAST = 8, MAX_MOST = 65536, KEPT_ASIDE = 10 };
 
 /* A task of GLUE: the files in its folder, their columns, and what its labels are called. */
 struct task {
@@ -185,78 +186,6 @@ static void choose_rows(struct gp_table *table, bool one_file, enum gp_split spl
 
 /* --- labels ----------------------------------------------------------------------------------------------------- */
 
-struct labels {
-	struct gp_text name[CLASSES_MOST];
-	int count;
-};
-
-static bool as_number(struct gp_text t, int64_t *out)
-{
-	char copy[24];
-	return gp_text_copy(t, copy, sizeof copy) && gp_parse_i64(copy, out);
-}
-
-/* As numbers where both are, else numbers before words and words by their bytes. */
-static int compare_labels(struct gp_text a, struct gp_text b)
-{
-	int64_t x, y;
-	const bool first = as_number(a, &x), second = as_number(b, &y);
-	if (first && second && x != y)
-		return x < y ? -1 : 1;
-	if (first != second)
-		return first ? -1 : 1;
-	const int c = memcmp(a.at, b.at, a.len < b.len ? a.len : b.len);
-	return c ? c : (a.len > b.len) - (a.len < b.len);
-}
-
-/* Where the label is, or belongs. */
-static int place_of(const struct labels *l, struct gp_text name, bool *there)
-{
-	int low = 0, high = l->count;
-	while (low < high) {
-		const int middle = (low + high) / 2;
-		if (compare_labels(l->name[middle], name) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	*there = low < l->count && compare_labels(l->name[low], name) == 0;
-	return low;
-}
-
-/* False: it is there already. There has to be room. */
-static bool add_label(struct labels *l, struct gp_text name)
-{
-	bool there;
-	const int at = place_of(l, name, &there);
-	if (there)
-		return false;
-	gp_require(l->count < CLASSES_MOST);
-	memmove(l->name + at + 1, l->name + at, (size_t)(l->count - at) * sizeof *l->name);
-	l->name[at] = name;
-	l->count++;
-	return true;
-}
-
-static enum gp_status collect_labels(const struct gp_table *table, const char *path, struct labels *l,
-				     struct gp_err *err)
-{
-	for (uint32_t i = 0; i < table->rows; i++) {
-		bool there;
-		const struct gp_table_row *row = &table->row[i];
-		place_of(l, row->label, &there);
-		if (there)
-			continue;
-		if (!gp_utf8_is(row->label))
-			GP_FAIL(err, GP_INVALID, "%s:%u: the label is not UTF-8", path, row->line);
-		if (l->count == CLASSES_MOST)
-			GP_FAIL(err, GP_INVALID, "%s:%u: more than %d different labels: is this the column of labels?",
-				path, row->line, CLASSES_MOST);
-		add_label(l, row->label);
-	}
-	return GP_OK;
-}
-
 /* Names of columns above numbered ones are a row like any other. */
 static void warn_of_header(const struct texts *t, const struct gp_table *table, const char *path)
 {
@@ -264,7 +193,7 @@ static void warn_of_header(const struct texts *t, const struct gp_table *table, 
 	if (t->header || t->header_given || table->rows < 3 || table->row[0].line != 1)
 		return;
 	for (uint32_t i = 1; i < table->rows; i++)
-		if (compare_labels(table->row[i].label, table->row[0].label) == 0)
+		if (gp_text_labels_compare(table->row[i].label, table->row[0].label) == 0)
 			return;
 	gp_log(data, GP_LOG_WARN,
 	       "%s: only the first line has the label '%s': if it holds the columns' names, give header=1", path,
@@ -272,7 +201,7 @@ static void warn_of_header(const struct texts *t, const struct gp_table *table, 
 }
 
 static enum gp_status number_labels(struct texts *t, const struct gp_table *table, const char *path,
-				    const struct labels *l, struct gp_err *err)
+				    const struct gp_text_labels *l, struct gp_err *err)
 {
 	void *memory;
 	char shown[GP_SHOWN];
@@ -280,7 +209,7 @@ static enum gp_status number_labels(struct texts *t, const struct gp_table *tabl
 	t->label_of = memory;
 	for (uint32_t i = 0; i < table->rows; i++) {
 		bool there;
-		t->label_of[i] = place_of(l, table->row[i].label, &there);
+		t->label_of[i] = gp_text_labels_find(l, table->row[i].label, &there);
 		if (!there)
 			GP_FAIL(err, GP_INVALID, "%s:%u: the label '%s' is not among those to be learnt (%d classes)",
 				path, table->row[i].line, gp_text_shown(table->row[i].label, shown), l->count);
@@ -288,7 +217,7 @@ static enum gp_status number_labels(struct texts *t, const struct gp_table *tabl
 	return GP_OK;
 }
 
-static enum gp_status name_classes(struct gp_dataset *d, const struct labels *l, struct gp_err *err)
+static enum gp_status name_classes(struct gp_dataset *d, const struct gp_text_labels *l, struct gp_err *err)
 {
 	const struct texts *t = d->self;
 	GP_TRY(gp_data_name_classes(d, l->count, t->task ? t->task->names : NULL, err));
@@ -309,7 +238,7 @@ static enum gp_status read_values(struct gp_dataset *d, const struct gp_table *t
 }
 
 static enum gp_status read_classes(struct gp_dataset *d, const struct gp_table *table, const char *path,
-				   const struct labels *l, struct gp_err *err)
+				   const struct gp_text_labels *l, struct gp_err *err)
 {
 	if (l->count < 2)
 		GP_FAIL(err, GP_INVALID, "%s: all labels are the same: is this the column of labels?", path);
@@ -321,7 +250,7 @@ static enum gp_status read_classes(struct gp_dataset *d, const struct gp_table *
 
 /* The classes: those of a task are known, those of other tables are in the training file. */
 static enum gp_status find_labels(const struct texts *t, const char *dir, enum gp_split split,
-				  const struct gp_table *own, struct gp_table *training, struct labels *l,
+				  const struct gp_table *own, struct gp_table *training, struct gp_text_labels *l,
 				  struct gp_err *err)
 {
 	char path[GP_TEXT_PATH];
@@ -334,17 +263,17 @@ static enum gp_status find_labels(const struct texts *t, const char *dir, enum g
 	GP_TRY(path_of(t, dir, GP_SPLIT_TRAIN, path, err));
 	if (split == GP_SPLIT_TRAIN && !shares_one_file(t)) {
 		warn_of_header(t, own, path);
-		return collect_labels(own, path, l, err);
+		return gp_text_labels_collect(l, own, path, err);
 	}
 	GP_TRY(gp_table_read(path, &form, training, err)); /* `own` has lost the rows of the other split */
 	choose_rows(training, shares_one_file(t), GP_SPLIT_TRAIN, 0);
 	if (split == GP_SPLIT_TRAIN)
 		warn_of_header(t, training, path);
-	return collect_labels(training, path, l, err);
+	return gp_text_labels_collect(l, training, path, err);
 }
 
-static enum gp_status fill(struct gp_dataset *d, const char *path, const struct gp_table *table, const struct labels *l,
-			   struct gp_err *err)
+static enum gp_status fill(struct gp_dataset *d, const char *path, const struct gp_table *table,
+			   const struct gp_text_labels *l, struct gp_err *err)
 {
 	struct texts *t = d->self;
 	if (table->rows == 0)
@@ -361,7 +290,7 @@ static enum gp_status fill(struct gp_dataset *d, const char *path, const struct 
 }
 
 static enum gp_status open_rows(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
-				struct labels *l, struct gp_err *err)
+				struct gp_text_labels *l, struct gp_err *err)
 {
 	struct texts *t = d->self;
 	struct gp_table table = {0}, training = {0};
@@ -418,7 +347,7 @@ static enum gp_status open_texts(struct gp_dataset *d, const struct gp_data_spec
 					    options->progress_arg};
 	describe(d);
 	d->pairs = form_of(t).pair != NULL;
-	GP_TRY(gp_alloc_array(&labels, 1, sizeof(struct labels), err));
+	GP_TRY(gp_alloc_array(&labels, 1, sizeof(struct gp_text_labels), err));
 	const enum gp_status status = open_rows(d, spec, split, labels, err);
 	gp_free(labels);
 	return status;
@@ -441,7 +370,7 @@ static void close_texts(struct gp_dataset *d)
 struct checking {
 	const struct texts *t;
 	const char *path;
-	const struct labels *labels; /* that there may be; NULL: any */
+	const struct gp_text_labels *labels; /* that there may be; NULL: any */
 	struct gp_bad_samples *out;
 	enum gp_status status;
 	struct gp_err err;
@@ -483,7 +412,7 @@ static bool judge_row(void *arg, const struct gp_table_row *row, char why[GP_TAB
 		return false;
 	}
 	if (c->labels)
-		place_of(c->labels, row->label, &there);
+		gp_text_labels_find(c->labels, row->label, &there);
 	if (!there)
 		snprintf(why, GP_TABLE_WHY, "the label '%s' is not among those to be learnt (%d classes)",
 			 gp_text_shown(row->label, shown), c->labels->count);
@@ -499,20 +428,20 @@ static void tell_nobody(void *arg, uint32_t line, const char *why)
 
 /* The labels of the training file's good rows, which `training` holds; or those of the task. */
 static enum gp_status find_allowed(const struct texts *t, const struct gp_data_spec *spec, struct gp_table *training,
-				   struct labels *l, struct gp_err *err)
+				   struct gp_text_labels *l, struct gp_err *err)
 {
 	const struct gp_table_watch watch = {.tell = tell_nobody};
 	const struct gp_table_form form = form_of(t);
 	if (t->task)
 		return find_labels(t, spec->dir, GP_SPLIT_TRAIN, NULL, training, l, err);
 	GP_TRY(gp_table_read_watched(spec->dir, &form, &watch, training, err));
-	for (uint32_t i = 0; i < training->rows && l->count < CLASSES_MOST; i++)
-		add_label(l, training->row[i].label);
+	for (uint32_t i = 0; i < training->rows; i++)
+		gp_text_labels_add(l, training->row[i].label);
 	return GP_OK;
 }
 
 static enum gp_status check_table(struct checking *c, const struct gp_data_spec *spec, enum gp_split split,
-				  struct labels *l, struct gp_err *err)
+				  struct gp_text_labels *l, struct gp_err *err)
 {
 	const struct gp_table_watch watch = {judge_row, tell_row, c};
 	const struct gp_table_form form = form_of(c->t);
@@ -539,7 +468,7 @@ static enum gp_status check_lines(const struct gp_dataset *d, const struct gp_da
 		return GP_OK; /* it was checked as the training file */
 	GP_TRY(path_of(c.t, spec->dir, split, path, err));
 	c.path = path;
-	GP_TRY(gp_alloc_array(&labels, 1, sizeof(struct labels), err));
+	GP_TRY(gp_alloc_array(&labels, 1, sizeof(struct gp_text_labels), err));
 	const enum gp_status status = check_table(&c, spec, split, labels, err);
 	gp_free(labels);
 	GP_TRY(status);
