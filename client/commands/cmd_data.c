@@ -175,9 +175,15 @@ static enum gp_status report(const struct checking *c, struct gp_err *err)
 static enum gp_status check_all(struct checking *c, struct gp_err *err)
 {
 	gp_progress_init(&c->progress, c->set.progress ? stderr : NULL, PLAIN_PROGRESS_S);
-	for (c->now = GP_SPLIT_TRAIN; c->now <= GP_SPLIT_VAL; c->now++)
-		GP_TRY(check_split(c, err));
-	return report(c, err);
+	enum gp_status status = GP_OK;
+	for (c->now = GP_SPLIT_TRAIN; c->now <= GP_SPLIT_VAL && status == GP_OK; c->now++)
+		status = check_split(c, err);
+	if (status == GP_OK)
+		return report(c, err);
+	struct gp_err ignored; /* what was found is told, whatever ended the check */
+	if (c->part[0].bad.count + c->part[1].bad.count > 0)
+		report(c, &ignored);
+	return status;
 }
 
 static enum gp_status check(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)

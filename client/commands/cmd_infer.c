@@ -333,7 +333,7 @@ static enum gp_status print_bad(struct inference *n, uint32_t index, struct gp_e
 				 err);
 }
 
-/* So has a line that is no text. */
+/* A bad line has a line of output, too: among the others in JSON, else on standard error. */
 static enum gp_status print_bad_line(struct inference *n, const struct gp_bad_line *bad, struct gp_err *err)
 {
 	n->bad_count++;

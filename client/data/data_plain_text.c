@@ -84,7 +84,7 @@ static enum gp_status read_lines(const char *path, struct gp_table *table, struc
 	uint32_t number = 0;
 	GP_TRY(gp_text_file_read(path, GP_TABLE_BYTES_MAX, &table->memory, &bytes, err));
 	struct gp_text text = {table->memory, bytes};
-	GP_TRY(gp_text_unmark(path, &text, err));
+	GP_TRY(gp_text_check(path, &text, err));
 	const uint32_t lines = count_lines(text);
 	if (lines - 1 > LINES_MOST)
 		GP_FAIL(err, GP_INVALID, "%s has more than %d lines", path, LINES_MOST);

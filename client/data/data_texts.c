@@ -9,8 +9,8 @@
  * are, and "types", 1 for the second text of a pair where the tokenizer tells the
  * two apart.
  *
- * Classes are the labels of the training file, sorted (as numbers where all are
- * numbers), so that both files give them the same numbers; a label that the
+ * Classes are the labels of the training file, sorted (whole numbers by value,
+ * before words), so that both files give them the same numbers; a label that the
  * training file lacks is an error. Where `val` names no file, every tenth row
  * is kept aside for validation.
  * Test: tests/unit/test_data_texts.c
@@ -171,13 +171,18 @@ static bool shares_one_file(const struct texts *t)
 	return !t->task && !t->val[0];
 }
 
+/* For validation, where both splits lie in one file. */
+static bool is_kept_aside(uint32_t row)
+{
+	return row % KEPT_ASIDE == KEPT_ASIDE - 1;
+}
+
 /* Leaves the rows of that split; `limit` 0: all of them. */
 static void choose_rows(struct gp_table *table, bool one_file, enum gp_split split, int64_t limit)
 {
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < table->rows; i++) {
-		const bool aside = one_file && i % KEPT_ASIDE == KEPT_ASIDE - 1;
-		if (one_file && aside != (split == GP_SPLIT_VAL))
+		if (one_file && is_kept_aside(i) != (split == GP_SPLIT_VAL))
 			continue;
 		table->row[kept++] = table->row[i];
 	}
@@ -367,10 +372,12 @@ static void close_texts(struct gp_dataset *d)
 
 /* --- all that is wrong with a table -------------------------------------------------------------------------------- */
 
-struct checking {
+struct table_check {
 	const struct texts *t;
 	const char *path;
 	const struct gp_text_labels *labels; /* that there may be; NULL: any */
+	enum gp_split split;
+	uint32_t row; /* that comes next */
 	struct gp_bad_samples *out;
 	enum gp_status status;
 	struct gp_err err;
@@ -379,18 +386,19 @@ struct checking {
 static void tell_row(void *arg, uint32_t line, const char *why)
 {
 	enum { LISTED_MOST = 100 };
-	struct checking *c = arg;
+	struct table_check *c = arg;
 	char text[GP_ERR_TEXT];
 	if (c->out->count >= LISTED_MOST) {
 		c->out->unlisted++;
 		return;
 	}
 	snprintf(text, sizeof text, "%s:%u: %s", c->path, line, why);
+	gp_hide_control_characters(text);
 	if (c->status == GP_OK)
 		c->status = gp_bad_samples_add(c->out, line, c->path, text, &c->err);
 }
 
-static bool judge_value(const struct checking *c, struct gp_text label, char why[GP_TABLE_WHY])
+static bool judge_value(const struct table_check *c, struct gp_text label, char why[GP_TABLE_WHY])
 {
 	char parsed[GP_VALUE_WHY];
 	float value;
@@ -402,7 +410,8 @@ static bool judge_value(const struct checking *c, struct gp_text label, char why
 
 static bool judge_row(void *arg, const struct gp_table_row *row, char why[GP_TABLE_WHY])
 {
-	const struct checking *c = arg;
+	struct table_check *c = arg;
+	const bool aside = is_kept_aside(c->row++);
 	char shown[GP_SHOWN];
 	bool there = true;
 	if (c->t->values)
@@ -411,7 +420,7 @@ static bool judge_row(void *arg, const struct gp_table_row *row, char why[GP_TAB
 		snprintf(why, GP_TABLE_WHY, "the label is not UTF-8");
 		return false;
 	}
-	if (c->labels)
+	if (c->labels && (aside || !shares_one_file(c->t)))
 		gp_text_labels_find(c->labels, row->label, &there);
 	if (!there)
 		snprintf(why, GP_TABLE_WHY, "the label '%s' is not among those to be learnt (%d classes)",
@@ -426,50 +435,60 @@ static void tell_nobody(void *arg, uint32_t line, const char *why)
 	(void)why;
 }
 
-/* The labels of the training file's good rows, which `training` holds; or those of the task. */
-static enum gp_status find_allowed(const struct texts *t, const struct gp_data_spec *spec, struct gp_table *training,
-				   struct gp_text_labels *l, struct gp_err *err)
+static bool has_good_label(void *arg, const struct gp_table_row *row, char why[GP_TABLE_WHY])
 {
-	const struct gp_table_watch watch = {.tell = tell_nobody};
-	const struct gp_table_form form = form_of(t);
-	if (t->task)
-		return find_labels(t, spec->dir, GP_SPLIT_TRAIN, NULL, training, l, err);
-	GP_TRY(gp_table_read_watched(spec->dir, &form, &watch, training, err));
-	for (uint32_t i = 0; i < training->rows; i++)
-		gp_text_labels_add(l, training->row[i].label);
-	return GP_OK;
+	(void)arg;
+	why[0] = '\0';
+	return gp_utf8_is(row->label);
 }
 
-static enum gp_status check_table(struct checking *c, const struct gp_data_spec *spec, enum gp_split split,
-				  struct gp_text_labels *l, struct gp_err *err)
+/* The labels that the good rows of the training file have, or those of the task. False: any are right, because that file
+ * cannot be read, which is told of where it is checked, or has more of them than there may be. */
+static bool find_allowed(const struct texts *t, const struct gp_data_spec *spec, struct gp_table *training,
+			 struct gp_text_labels *l)
+{
+	const struct gp_table_watch watch = {.judge = has_good_label, .tell = tell_nobody};
+	const struct gp_table_form form = form_of(t);
+	struct gp_err ignored;
+	if (t->task)
+		return find_labels(t, spec->dir, GP_SPLIT_TRAIN, NULL, training, l, &ignored) == GP_OK;
+	if (gp_table_read_watched(spec->dir, &form, &watch, training, &ignored) != GP_OK)
+		return false;
+	choose_rows(training, shares_one_file(t), GP_SPLIT_TRAIN, 0);
+	for (uint32_t i = 0; i < training->rows; i++)
+		if (!gp_text_labels_add(l, training->row[i].label))
+			return false;
+	return true;
+}
+
+static enum gp_status check_table(struct table_check *c, const struct gp_data_spec *spec, struct gp_text_labels *l,
+				  struct gp_err *err)
 {
 	const struct gp_table_watch watch = {judge_row, tell_row, c};
 	const struct gp_table_form form = form_of(c->t);
+	const bool own = !c->t->task && !shares_one_file(c->t) && c->split == GP_SPLIT_TRAIN;
 	struct gp_table table = {0}, training = {0};
-	enum gp_status status = GP_OK;
-	if (!c->t->values && (c->t->task || split == GP_SPLIT_VAL)) {
-		status = find_allowed(c->t, spec, &training, l, err);
+	if (!c->t->values && !own && find_allowed(c->t, spec, &training, l))
 		c->labels = l;
-	}
-	if (status == GP_OK)
-		status = gp_table_read_watched(c->path, &form, &watch, &table, err);
+	const enum gp_status status = gp_table_read_watched(c->path, &form, &watch, &table, err);
 	gp_table_deinit(&table);
 	gp_table_deinit(&training);
 	return status;
 }
 
+/* One file with both splits is checked as the training file. */
 static enum gp_status check_lines(const struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
 				  struct gp_bad_samples *out, struct gp_err *err)
 {
-	struct checking c = {.t = d->self, .out = out};
+	struct table_check c = {.t = d->self, .split = split, .out = out};
 	char path[GP_TEXT_PATH];
 	void *labels;
 	if (split == GP_SPLIT_VAL && shares_one_file(c.t))
-		return GP_OK; /* it was checked as the training file */
+		return GP_OK;
 	GP_TRY(path_of(c.t, spec->dir, split, path, err));
 	c.path = path;
 	GP_TRY(gp_alloc_array(&labels, 1, sizeof(struct gp_text_labels), err));
-	const enum gp_status status = check_table(&c, spec, split, labels, err);
+	const enum gp_status status = check_table(&c, spec, labels, err);
 	gp_free(labels);
 	GP_TRY(status);
 	out->checked++;

@@ -42,32 +42,30 @@ int gp_text_labels_find(const struct gp_text_labels *l, struct gp_text name, boo
 	return low;
 }
 
-void gp_text_labels_add(struct gp_text_labels *l, struct gp_text name)
+bool gp_text_labels_add(struct gp_text_labels *l, struct gp_text name)
 {
 	bool there;
 	const int at = gp_text_labels_find(l, name, &there);
-	if (there || l->count == GP_TEXT_LABELS_MOST)
-		return;
+	if (there)
+		return true;
+	if (l->count == GP_TEXT_LABELS_MOST)
+		return false;
 	memmove(l->name + at + 1, l->name + at, (size_t)(l->count - at) * sizeof *l->name);
 	l->name[at] = name;
 	l->count++;
+	return true;
 }
 
 enum gp_status gp_text_labels_collect(struct gp_text_labels *l, const struct gp_table *table, const char *path,
 				      struct gp_err *err)
 {
 	for (uint32_t i = 0; i < table->rows; i++) {
-		bool there;
 		const struct gp_table_row *row = &table->row[i];
-		gp_text_labels_find(l, row->label, &there);
-		if (there)
-			continue;
 		if (!gp_utf8_is(row->label))
 			GP_FAIL(err, GP_INVALID, "%s:%u: the label is not UTF-8", path, row->line);
-		if (l->count == GP_TEXT_LABELS_MOST)
+		if (!gp_text_labels_add(l, row->label))
 			GP_FAIL(err, GP_INVALID, "%s:%u: more than %d different labels: is this the column of labels?",
 				path, row->line, GP_TEXT_LABELS_MOST);
-		gp_text_labels_add(l, row->label);
 	}
 	return GP_OK;
 }

@@ -105,7 +105,7 @@ static uint32_t count_lines(struct gp_text text)
 static enum gp_status add_lines(struct gp_text_lines *l, const char *path, struct gp_text text, struct gp_err *err)
 {
 	struct gp_table *t = &l->table;
-	GP_TRY(gp_text_unmark(path, &text, err));
+	GP_TRY(gp_text_check(path, &text, err));
 	const uint32_t lines = count_lines(text);
 	struct gp_text line;
 	uint32_t number = 0;

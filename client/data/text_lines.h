@@ -12,7 +12,7 @@
 
 #define GP_STANDARD_INPUT "-"
 
-/* A line that is no text: too long, half a pair, or three texts. */
+/* A line that is no text: blank, too long, half a pair, or three texts. */
 struct gp_bad_line {
 	const char *path;   /* among those that were given */
 	const char *why;    /* static */

@@ -204,7 +204,7 @@ enum gp_status gp_table_read_watched(const char *path, const struct gp_table_for
 	void *rows;
 	GP_TRY(gp_text_file_read(path, GP_TABLE_BYTES_MAX, &t.memory, &bytes, err));
 	struct gp_text text = {t.memory, bytes};
-	enum gp_status status = gp_text_unmark(path, &text, err); /* some spreadsheets write one */
+	enum gp_status status = gp_text_check(path, &text, err); /* some spreadsheets write one */
 	const uint32_t lines = count_lines(text);
 	if (status == GP_OK && lines > LINES_MOST)
 		status = gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__, "%s has %u lines; at most %d can be read",

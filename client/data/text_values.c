@@ -17,11 +17,12 @@ bool gp_text_value_parse(struct gp_text label, const struct gp_value_range *rang
 	union gp_value v;
 	if (!gp_value_parse(&form, label, &v, why))
 		return false;
+	if (!(fabs(v.real) <= (double)FLT_MAX)) {
+		snprintf(why, GP_VALUE_WHY, "%g is too large for a float", v.real);
+		return false;
+	}
 	*out = (float)v.real;
-	if (fabs(v.real) <= (double)FLT_MAX)
-		return true;
-	snprintf(why, GP_VALUE_WHY, "%g is too large for a float", v.real);
-	return false;
+	return true;
 }
 
 enum gp_status gp_text_values_read(const struct gp_table *table, const char *path, const struct gp_value_range *range,

@@ -60,9 +60,10 @@ enum gp_status gp_padding_settle(struct gp_job *j, const struct gp_dataset *d, s
 	struct gp_err why;
 	j->drop_padding = false;
 	GP_TRY(gp_batch_map_make(j->graph, gp_dataset_tensor_info(d), gp_dataset_tensors(d), &map, err));
-	if (map.positions == 0 && j->set->pad != GP_PAD_AUTO)
+	if (gp_dataset_has_pictures(d) && j->set->pad != GP_PAD_AUTO)
 		gp_log(data, GP_LOG_WARN,
-		       "--pad is about texts of different lengths; here are none, so it does nothing");
+		       "--pad is about texts of different lengths; --data %s has pictures, so it does nothing",
+		       j->set->data);
 	if (map.positions == 0 || j->set->pad == GP_PAD_MAX)
 		return GP_OK;
 	enum gp_status status = check_model(j, &why);

@@ -60,7 +60,7 @@ static unsigned line_at(struct gp_text text, const char *place)
 	return line;
 }
 
-enum gp_status gp_text_unmark(const char *path, struct gp_text *text, struct gp_err *err)
+enum gp_status gp_text_check(const char *path, struct gp_text *text, struct gp_err *err)
 {
 	static const char mark[] = "\xEF\xBB\xBF";
 	if (text->len >= 2 && (memcmp(text->at, "\xFF\xFE", 2) == 0 || memcmp(text->at, "\xFE\xFF", 2) == 0))

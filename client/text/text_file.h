@@ -14,8 +14,9 @@
 
 /* A file of at most `most` bytes, with a NUL behind it; free by gp_free. GP_INVALID says what is wrong with which file. */
 enum gp_status gp_text_file_read(const char *path, size_t most, char **out, size_t *bytes, struct gp_err *err);
-/* What is read of the file's text: without a byte order mark. GP_INVALID: it is UTF-16. */
-enum gp_status gp_text_unmark(const char *path, struct gp_text *text, struct gp_err *err);
+/* Takes a byte order mark off the text of a file. GP_INVALID: it is UTF-16, or holds a byte of value 0, so that it is no text.
+ */
+enum gp_status gp_text_check(const char *path, struct gp_text *text, struct gp_err *err);
 bool gp_text_file_there(const char *path);
 /* "FOLDER/FILE" */
 enum gp_status gp_text_path(const char *folder, const char *file, char out[GP_TEXT_PATH], struct gp_err *err);

@@ -42,6 +42,7 @@ struct gp_frame {
 	uint32_t wrap;
 	uint64_t tensor_bytes;                 /* for accounting: bytes before the codec */
 	uint64_t uncompressed_bytes;           /* and without an insertion, where that differs; 0: as tensor_bytes */
+	uint64_t padding_bytes;                /* of tensor_bytes, as far as the sender knows */
 	uint64_t queued_ns, first_ns, last_ns; /* monotonic: queued, first byte, last byte at the kernel */
 	struct gp_frame *next;                 /* the holder's list link */
 	void *owner;                           /* the session's */

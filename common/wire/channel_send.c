@@ -108,6 +108,7 @@ static void account_sent_frame(struct gp_channel *ch, struct gp_frame *f)
 	f->last_ns = ch->send.last_ns;
 	k->frames++;
 	k->tensor_bytes += f->tensor_bytes;
+	k->padding_bytes += f->padding_bytes;
 	k->uncompressed_bytes += f->uncompressed_bytes ? f->uncompressed_bytes : f->tensor_bytes;
 	k->payload_bytes += f->head.payload_len;
 	k->stage_ns[GP_STAGE_QUEUE] += f->first_ns - f->queued_ns;

@@ -297,12 +297,12 @@ static void take_stats(struct gp_transfer *t)
 		sum->skipped[i] += past->skipped[i];
 }
 
-static void count_rows(struct gp_transfer *t)
+/* Returns the bytes of padding. */
+static uint64_t count_rows(struct gp_transfer *t)
 {
 	const uint64_t bytes = row_bytes(t);
 	t->flow->total.row_bytes += bytes;
-	if (t->flow->account)
-		t->flow->account->padding_bytes += t->frame.tensor_bytes - bytes;
+	return t->frame.tensor_bytes - bytes;
 }
 
 static void encode_done(struct gp_task *task)
@@ -323,9 +323,9 @@ static void decode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
 	take_stats(t);
-	if (task->status == GP_OK)
-		count_rows(t);
+	const uint64_t padding = task->status == GP_OK ? count_rows(t) : 0;
 	if (t->flow->account) {
+		t->flow->account->padding_bytes += padding;
 		t->flow->account->stage_ns[GP_STAGE_DECODE] += task->end_ns - task->start_ns;
 		t->flow->account->stage_ns[GP_STAGE_WAIT] += task->start_ns - task->queued_ns;
 	}
@@ -400,7 +400,7 @@ void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch)
 {
 	t->with_channel = true;
 	count_frame(t);
-	count_rows(t);
+	t->frame.padding_bytes = count_rows(t);
 	gp_channel_send_frame(ch, &t->frame);
 }
 

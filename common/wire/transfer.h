@@ -85,7 +85,7 @@ struct gp_flow {
 	struct gp_transfer *slot;
 	struct {
 		uint64_t frames, tensor_bytes, uncompressed_bytes, payload_bytes;
-		uint64_t row_bytes;      /* of tensor_bytes: without rows that are left out */
+		uint64_t row_bytes;      /* of tensor_bytes: of rows that hold no padding, as far as this end knows */
 	} total;                         /* sent, or received whole */
 	struct gp_codec_stats stats;     /* of all transfers whose `done` has run; the codec's own may be ahead */
 	struct gp_codec_stats past;      /* of codecs before this one: gp_flow_reopen */

@@ -68,6 +68,12 @@ equal "no more than a hundred" "$(grep -c 'long.tsv:[0-9]*: ' table.txt) $(grep 
 printf '0\tx\n1\ty\n' >train.tsv && printf '2\tx\n1\ty\n\xff\tz\n3\tx\n' >val.tsv
 runs 3 table.txt data check tsv:train.tsv,text=2,label=1,val=val.tsv "${tokens[@]}"
 equal "labels of the other file alone" "$(grep -c '^validation: val.tsv:[134]: the label ' table.txt) $(grep -c . table.txt)" "3 5"
+for ((i = 1; i <= 60; i++)); do printf '%s\tx\n' "$((i % 10 == 0 ? i : i % 2))"; done >shared.tsv
+runs 3 table.txt data check tsv:shared.tsv,text=2,label=1 "${tokens[@]}"
+equal "labels that only the rows for validation have" "$(grep -c 'shared.tsv:[1-6]0: the label' table.txt) $(grep -c . table.txt)" "6 7"
+printf '1\tx\n0\tb\xc2\x9bm\n\xc2\x9b2J\ty\n' >control.tsv
+runs 3 table.txt data check tsv:train.tsv,text=2,label=1,val=control.tsv "${tokens[@]}"
+equal "no control character reaches a terminal" "$(grep -c $'\xc2\x9b' table.txt) $(grep -c 'control.tsv:3: the label' table.txt)" "0 1"
 mkdir glue && printf 'sentence1\tsentence2\tscore\na\tb\t1\na\tb\t7\na\tb\tx\n' >glue/stsb_train.tsv
 cp glue/stsb_train.tsv glue/stsb_dev.tsv
 runs 3 table.txt data check glue-stsb:glue "${tokens[@]}"

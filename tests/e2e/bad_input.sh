@@ -420,7 +420,7 @@ refuses 3 'lines.bin:1: a byte of value 0, which no text has' "${text[@]}" "${to
 refuses 2 'texts.safetensors has a model of texts, and --data .* has pictures; give --tokenizer' "${text[@]}" --data pictures:size=8,classes=2
 refuses 2 'no pictures: .*--tokenizer is for a model of texts' infer --local "${weights[@]}" "${tokenizer[@]}"
 refuses 2 '\-\-input is a size of pictures' "${text[@]}" "${tokenizer[@]}" --input 3x8x8 "$work/labels.txt"
-lines=2 refuses 3 'standard input|-:1: a text of more than 1048576 bytes' "${text[@]}" "${tokenizer[@]}" < <(head -c 2000000 /dev/zero | tr '\0' a)
+lines=2 refuses 3 'gpclient infer: -:1: a text of more than 1048576 bytes' "${text[@]}" "${tokenizer[@]}" < <(head -c 2000000 /dev/zero | tr '\0' a)
 refuses 3 'has 468 rows, but|vocab|values up to' "${text[@]}" --tokenizer "$source_dir/tests/golden/tokens/bpe" "$work/labels.txt"
 
 # A server that hangs up, which is forgiven three times, and one that is no server of ours.

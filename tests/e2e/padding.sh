@@ -71,6 +71,23 @@ for codec in uniform:bits=8 topk:ratio=0.3+uniform:bits=8+zstd poweriter:rank=3,
 	equal "$codec over a link that breaks" "$(sha "$work/cut.json")" "$(sha "$work/whole.json")"
 	[ "$(json_get "$work/cut.json" reconnects)" -gt 0 ] || fail "$codec: the link never broke"
 done
+
+# Frames that are lost and sent again count neither tensor nor padding before they have left.
+split whole --cut 1:-2 --steps 6 --pad max
+start_link --drop-every 100k
+train "$work/cut.json" --server "127.0.0.1:$link_port" "${run[@]}" --cut 1:-2 --steps 6 --pad max --log-json "$work/cut.jsonl" ||
+	fail "--pad max over a link that breaks"
+stop_link
+[ "$(json_get "$work/cut.json" reconnects)" -gt 0 ] || fail "--pad max: the link never broke"
+for way in act_up act_down grad_up grad_down; do
+	unpadded=$(json_get "$work/cut.json" $way.unpadded_bytes) tensor=$(json_get "$work/cut.json" $way.tensor_bytes)
+	share=$(awk -v u="$unpadded" -v t="$tensor" 'BEGIN { printf "%.2f", u / t }')
+	usual=$(awk -v u="$(json_get "$work/whole.json" $way.unpadded_bytes)" -v t="$(json_get "$work/whole.json" $way.tensor_bytes)" \
+		'BEGIN { printf "%.2f", u / t }')
+	awk -v a="$share" -v b="$usual" 'BEGIN { exit !(a > b - 0.1 && a < b + 0.1) }' ||
+		fail "$way over a link that breaks: $share of the bytes are no padding, $usual without a break"
+done
+equal "no line of the log has fewer bytes than none" "$(grep -c '"unpadded_bytes": *-' "$work/cut.jsonl")" 0
 stop_server
 
 # What is remembered of chunks of some lengths is in a checkpoint.

@@ -69,7 +69,8 @@ static void rows_that_are_wrong_are_named(void **state)
 	expect_refused("a\tb\tb\n1\tx\ty\n", &named,
 		       "DIR/table.tsv: columns 2 and 3 are both named 'b'; give the column's number");
 	expect_refused("a\tb\n1\tx\n", &twice, "DIR/table.tsv: text= and label= name the same column, 2");
-	expect_refused("a\n", &numbered, "DIR/table.tsv: there is no column '65'; the first line has 1, counted from 1");
+	expect_refused("a\n", &numbered,
+		       "DIR/table.tsv: there is no column '65'; the first line has 1, counted from 1");
 }
 
 /* --- datasets --------------------------------------------------------------------------------------------------- */
@@ -395,16 +396,18 @@ static void bad_lines_are_told_and_the_others_read(void **state)
 		const char *why;
 	} bad[] = {{1, 0, "nothing stands before the tab: a line has one text, or two with a tab between them"},
 		   {3, 1, "nothing stands behind the tab: a line has one text, or two with a tab between them"},
-		   {4, 1, "more than one tab: a line has one text, or two with a tab between them"}};
+		   {4, 1, "more than one tab: a line has one text, or two with a tab between them"},
+		   {7, 2, "nothing stands before the tab: a line has one text, or two with a tab between them"},
+		   {8, 2, "nothing but spaces"}};
 	struct gp_text_lines l = {0};
 	struct gp_err err = {0};
-	write_text("lines.txt", "\tb\na\nb\t\na\tb\tc\n\nd\n");
+	write_text("lines.txt", "\tb\na\nb\t\na\tb\tc\n\nd\n \t\n  \n");
 	const char *const path[] = {data_path("lines.txt")};
 	assert_int_equal(gp_text_lines_read(path, 1, &l, &err), GP_OK);
 	assert_int_equal(l.table.rows, 2);
 	assert_int_equal(l.table.row[1].line, 6);
-	assert_int_equal(l.bad_count, 3);
-	for (uint32_t i = 0; i < 3; i++) {
+	assert_int_equal(l.bad_count, 5);
+	for (uint32_t i = 0; i < 5; i++) {
 		assert_int_equal(l.bad[i].line, bad[i].line);
 		assert_int_equal(l.bad[i].row, bad[i].row);
 		assert_string_equal(l.bad[i].why, bad[i].why);

@@ -40,8 +40,11 @@ static void fixture_init(struct fixture *f, const char *codec)
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	assert_int_equal(gp_worker_new(&f->loop, "codec", 2, &f->worker, &err), GP_OK);
 	struct gp_flow_options all = {.seed = 1, .slots = 2, .chunks = 2, .undo = true, .client = true};
-	const struct gp_flow_spec flow = {
-		.direction = GP_ACT_UP, .type = {GP_F32, shape}, .has_gradient = true, .codec = &spec};
+	const struct gp_flow_spec flow = {.direction = GP_ACT_UP,
+					  .type = {GP_F32, shape},
+					  .has_gradient = true,
+					  .codec = &spec,
+					  .row_positions = shape.dim[1]};
 	assert_int_equal(gp_flow_init(&f->out, &flow, &all, NULL, f->worker, f, &err), GP_OK);
 	all.client = false;
 	assert_int_equal(gp_flow_init(&f->in, &flow, &all, NULL, f->worker, f, &err), GP_OK);
@@ -93,6 +96,35 @@ static void a_tensor_comes_back_as_it_was(void **state)
 		wait_for(&f, 3 + again);
 	}
 	assert_true(f.account.stage_ns[GP_STAGE_ENCODE] > 0);
+	fixture_deinit(&f);
+}
+
+/* Of 3 samples of 5 rows of 7 numbers: as many as hold no padding, where this end knows. */
+static void rows_without_padding_are_counted(void **state)
+{
+	(void)state;
+	static const uint32_t rows[] = {5, 0, 2};
+	struct fixture f;
+	fixture_init(&f, "raw");
+	f.in.account = &f.account;
+	const struct gp_frame_head head = {.chunk = 3, .step = 9, .session = 1};
+	gp_transfer_encode(&f.out.slot[0], &head, f.x, 0, on_done);
+	wait_for(&f, 1);
+	carry(&f, 0);
+	gp_transfer_decode(&f.in.slot[0], f.y, on_done); /* nothing was told */
+	wait_for(&f, 2);
+	assert_int_equal(f.in.total.row_bytes, f.in.total.tensor_bytes);
+	assert_int_equal(f.account.padding_bytes, 0);
+	gp_transfer_tell_rows(&f.in.slot[0], rows);
+	gp_transfer_decode(&f.in.slot[0], f.y, on_done);
+	wait_for(&f, 3);
+	assert_int_equal(f.in.total.row_bytes, (15 + 7) * 7 * sizeof(float));
+	assert_int_equal(f.account.padding_bytes, 8 * 7 * sizeof(float));
+	f.in.row_positions = 0; /* a tensor without rows */
+	gp_transfer_tell_rows(&f.in.slot[0], rows);
+	gp_transfer_decode(&f.in.slot[0], f.y, on_done);
+	wait_for(&f, 4);
+	assert_int_equal(f.account.padding_bytes, 8 * 7 * sizeof(float));
 	fixture_deinit(&f);
 }
 
@@ -217,6 +249,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_tensor_comes_back_as_it_was),
+		cmocka_unit_test(rows_without_padding_are_counted),
 		cmocka_unit_test(what_the_other_end_will_have_is_known_before_it_is_sent),
 		cmocka_unit_test(damage_on_the_way_is_found),
 		cmocka_unit_test(a_frame_with_the_channel_is_not_overwritten),
