@@ -202,13 +202,25 @@ static void write_sorted(const struct work *w, double *value)
 	}
 }
 
+/* So that no square becomes zero or infinite; the vectors stay the same. */
+static void scale_matrix(const struct work *w, double largest)
+{
+	for (int64_t i = 0; i < w->n && largest > 0; i++)
+		for (int64_t k = 0; k <= i; k++)
+			w->a[i * w->n + k] /= largest;
+}
+
 enum gp_status gp_eigen_symmetric(double *a, double *value, int64_t n, struct gp_err *err)
 {
 	const size_t size = (size_t)n;
 	void *memory;
-	for (int64_t i = 0; i < n * n; i++)
-		if (!isfinite(a[i]))
-			GP_FAIL(err, GP_INVALID, "a matrix has elements that are not finite");
+	double largest = 0;
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t k = 0; k <= i; k++) {
+			if (!isfinite(a[i * n + k]))
+				GP_FAIL(err, GP_INVALID, "a matrix has elements that are not finite");
+			largest = fmax(largest, fabs(a[i * n + k]));
+		}
 	GP_TRY(gp_alloc_array(&memory, size * (size + 4), sizeof(double), err));
 	double *const m = memory;
 	const struct work w = {.a = a,
@@ -218,10 +230,13 @@ enum gp_status gp_eigen_symmetric(double *a, double *value, int64_t n, struct gp
 			       .v = m + size * (size + 2),
 			       .p = m + size * (size + 3),
 			       .n = n};
+	scale_matrix(&w, largest);
 	to_tridiagonal(&w);
 	const enum gp_status status = to_diagonal(&w, err);
 	if (status == GP_OK)
 		write_sorted(&w, value);
+	for (int64_t i = 0; i < n && status == GP_OK && largest > 0; i++)
+		value[i] *= largest;
 	gp_free(memory);
 	return status;
 }

@@ -114,7 +114,7 @@ static enum gp_status run(struct fitting *f, struct gp_insert_error *out, struct
 	GP_TRY(gp_insert_values_open(&f->values, &f->fit->from, f->end, err));
 	GP_TRY(open_pair(f, err));
 	GP_TRY(measure(f, &out->before, err));
-	for (int i = 0; i < f->fit->steps && !(f->fit->stop && *f->fit->stop); i++)
+	for (int i = 0; i < f->fit->steps; i++)
 		GP_TRY(take_step(f, i, err));
 	GP_TRY(measure(f, &out->after, err));
 	if (!(out->after < out->before)) { /* as where PCA has left nothing to gain */

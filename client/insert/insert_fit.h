@@ -9,8 +9,6 @@
 #ifndef GP_INSERT_FIT_H
 #define GP_INSERT_FIT_H
 
-#include <signal.h>
-
 #include "client/insert/insert_values.h"
 
 struct gp_insert_fit {
@@ -20,7 +18,6 @@ struct gp_insert_fit {
 	int steps;
 	float lr;
 	struct gp_optim optim;
-	const volatile sig_atomic_t *stop; /* (optional) set: this is the last step */
 	/* (optional) */
 	void (*progress)(void *arg, enum gp_insert_end end, int step, double error);
 	void *arg;

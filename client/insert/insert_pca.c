@@ -109,11 +109,14 @@ static int64_t step_of(int64_t rows)
 	return (rows + GP_PCA_ROWS - 1) / GP_PCA_ROWS;
 }
 
-static void add_sample(struct moments *m, const float *x, const struct gp_shape *shape, const struct gp_insert_set *set)
+/* Samples begin at different rows, as they do at different patches: evenly spaced ones of a map or a grid may lie in a few of
+ * its columns. */
+static void add_positions(struct moments *m, const float *x, const struct gp_shape *shape,
+			  const struct gp_insert_set *set, int64_t sample)
 {
 	const bool along = set->dim == GP_INSERT_SEQUENCE;
 	const int64_t last = shape->dim[shape->ndim - 1], rows = rows_of(set, shape), step = step_of(rows);
-	for (int64_t r = 0; r < rows; r += step)
+	for (int64_t r = sample % step; r < rows; r += step)
 		add_row(m, x + (along ? r : r * last), along ? last : 1);
 }
 
@@ -127,7 +130,6 @@ static void add_patch(struct moments *m, const float *x, const struct gp_shape *
 	take_row(m);
 }
 
-/* Samples begin at different patches: evenly spaced ones of a grid may lie in a few of its columns. */
 static void add_patches(struct moments *m, const float *x, const struct gp_shape *shape,
 			const struct gp_insert_set *set, int64_t sample)
 {
@@ -216,7 +218,7 @@ static enum gp_status sum_moments(struct gp_insert_values *v, const struct befor
 			if (set->kind == GP_INSERT_CONV)
 				add_patches(m, sample, shape, set, seen + i);
 			else
-				add_sample(m, sample, shape, set);
+				add_positions(m, sample, shape, set, seen + i);
 		}
 	}
 	add_rows(m);

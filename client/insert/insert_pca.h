@@ -5,9 +5,10 @@
  * directions in which the values at the cut, or patches of them, are largest
  * (eigenvectors of their second moments); the receiver's matrix is the transpose. No
  * other pair of matrices of this rank has a smaller error on the values that are
- * read: of up to GP_PCA_SAMPLES samples, at most GP_PCA_ROWS evenly spaced positions
- * or patches each. Where these are few beside the features, as in small maps of many
- * channels, up to GP_PCA_SAMPLES_MOST samples are read.
+ * read: of GP_PCA_SAMPLES samples (a smaller set is read again), at most GP_PCA_ROWS
+ * evenly spaced positions or patches each. Where these are few beside the features,
+ * as in small maps of many channels, up to GP_PCA_SAMPLES_MOST samples are read, but
+ * no more than an epoch has. Positions of padding count like others.
  *
  * Moments are not centred where a layer has no bias, because it cannot subtract a
  * mean then. With biases, those of a convolution are centred on the mean c of each

@@ -338,6 +338,13 @@ static bool left_out(const struct gp_job *j, enum gp_insert_end end)
 	return (s->insert || s->insert_end[end]) && j->insertion.end[end].spec.sets == 0;
 }
 
+/* Whether the text of the insertion is the file's own. */
+static bool is_of_file(const struct gp_job *j, enum gp_insert_end end)
+{
+	const struct gp_job_settings *s = j->set;
+	return j->insertion_of_file && !s->insert && !s->insert_end[end] && j->saved.insert[end][0];
+}
+
 /* The insertions that only one of the graph and the file of --init has, as globs for gp_weights_load_except; "": none. */
 static enum gp_status find_fresh(struct gp_job *j, char *globs, size_t size, struct gp_err *err)
 {
@@ -350,6 +357,12 @@ static enum gp_status find_fresh(struct gp_job *j, char *globs, size_t size, str
 		snprintf(prefix, sizeof prefix, GP_INSERT_PREFIX "%s.", end);
 		const bool here = graph_has(j->graph, prefix), there = file_has(f, prefix);
 		j->insertion_loaded[e] = here && there;
+		if (here && !there && is_of_file(j, (enum gp_insert_end)e)) {
+			gp_st_close(f);
+			GP_FAIL(err, GP_INVALID,
+				"%s says that it has an insertion (gpsplit.insert_%s), but not its weights",
+				j->set->init, end);
+		}
 		if (here == there || (there && !left_out(j, (enum gp_insert_end)e)))
 			continue;
 		gp_text_append(globs, size, "%s%s*", globs[0] ? "," : "", prefix);

@@ -350,11 +350,15 @@ static bool finds_untied(const struct gp_weights *w, const struct load *l)
 {
 	const struct gp_graph *g = w->graph;
 	const int lead = g->tied[0], follower = g->tied[1];
+	const struct gp_st_tensor *tensor[2];
 	if (!gp_graph_is_tied(g))
 		return false;
-	for (int i = 0; i < 2; i++)
-		if (is_skipped(l, g->param[g->tied[i]].name) || !gp_st_find(l->f, g->param[g->tied[i]].name))
-			return false;
+	for (int i = 0; i < 2; i++) {
+		const char *name = g->param[g->tied[i]].name;
+		tensor[i] = is_skipped(l, name) ? NULL : find_tensor(l, name);
+	}
+	if (!tensor[0] || !tensor[1] || tensor[0] == tensor[1])
+		return false;
 	return memcmp(w->value[lead], w->value[follower], g->param[lead].count * sizeof(float)) != 0;
 }
 

@@ -118,22 +118,19 @@ codec_of() { # METHOD
 	esac
 }
 
-# A preset's convolutions, which begin with what `start` says.
-started() { # PRESET
-	case $1 in
-	flop-2) echo "conv:out=20,k=3,s=3,start=$start down conv:out=360,k=1,s=1,start=$start" ;;
-	rate-070) echo "conv:out=20,k=3,s=3,start=$start down conv:out=104,k=1,s=1,start=$start" ;;
-	*) echo "$1" ;;
-	esac
+# MobileNetV2's insertion at one end, whose convolutions begin with what `start` says; of a preset, too.
+started() { # END SPEC
+	"$build/gpclient" model show mobilenetv2:cuts=fine --cut $origin_cut --insert "$2" |
+		sed -n -E "s#(conv:[^/]*)#\1,start=$start#g; s#^insertion $1: ##p"
 }
 
-# The flags of an insertion, into `insertion`. With `fits`, its weights do not begin with drawn ones.
+# The flags of an insertion, into `insertion`. With `fits`, its convolutions begin with what `start` says.
 insertion=() fits=0
 set_insertion() { # METHOD
 	local spec
 	spec=$(insert_of "$1")
-	[ "$fits" -gt 0 ] && spec=$(started "$spec")
 	insertion=()
+	[ -n "$spec" ] && [ "$fits" -gt 0 ] && spec="$(started up "$spec") down $(started down "$spec")"
 	case $spec in
 	'') ;;
 	*' down '*) insertion=(--insert-up "${spec%% down *}" --insert-down "${spec##* down }") ;;
@@ -171,25 +168,29 @@ number() { # PATH
 
 # Weights for --init: those given, or the same with a fitted insertion, where `fits` steps of that are wanted; the flag that
 # freezes it goes into `frozen`.
-init=() frozen=()
+init=() frozen=() sums=$(cksum <"$build/gpclient" && cksum <"$weights")
 fit_insertion() { # CUT SEED FLAGS-OF-BOTH...
 	local out cut=$1 seed=$2
 	shift 2
 	frozen=()
 	[ ${#insertion[@]} -gt 0 ] && [ ${#init[@]} -gt 0 ] && [ "$fits" -gt 0 ] || return 0
 	[ -z "$freeze" ] || frozen=(--freeze "$freeze")
-	out=$state/fitted-$(printf '%s' "${insertion[*]} $cut $seed $fits $fit_lr $* ${init[*]}" | cksum | tr ' ' -).safetensors
+	out=$state/fitted-$(printf '%s' "${insertion[*]} $cut $seed $fits $fit_lr $* ${init[*]} $sums" | cksum | tr ' ' -).safetensors
 	if [ ! -s "$out" ]; then
 		${WRAP:-} "$build/gpclient" insert-fit --no-progress --threads "$threads" "${init[@]}" "$@" --cut "$cut" \
 			"${insertion[@]}" --seed "$seed" --steps "$fits" --lr "$fit_lr" --save "$out" >"$work/fit.log" 2>&1 ||
-			{ cat "$work/fit.log" >&2 && rm -f "$out" && return 1; }
+			{
+				cat "$work/fit.log" >&2
+				return 1
+			}
 	fi
 	init[1]=$out
 }
 
 # As it stands among the settings of a run.
 fit_text() {
-	printf 'fit=%s at %s from %s%s' "$fit" "$fit_lr" "$start" "${freeze:+, frozen $freeze}"
+	printf 'fit=%s' "$fit"
+	[ "$fit" -eq 0 ] || printf ' at %s from %s%s' "$fit_lr" "$start" "${freeze:+, frozen $freeze}"
 }
 
 # Trains with checkpoints in a folder of its own. Notes accuracy, rate, payload bytes and seconds per batch, processor
@@ -544,6 +545,7 @@ link_table() {
 		n = split(origin, line, "\n")
 		for (i = 1; i <= n; i++) { split(line[i], p, "|"); theirs[p[1]] = p[2] }
 	}
+	$1 == "cifar" && $2 != settings { settings = $2; delete acc; delete accs } # those of the last runs count
 	$1 == "cifar" && $6 != "nan" { acc[$4] += 100 * $6; accs[$4]++ }
 	$1 == "link" { row[++rows] = $0; if ($4 == "none") all[$2, $3] = $6 + $7 }
 	END {

@@ -154,9 +154,20 @@ patches=(--model cnn "${data[@]}" --batch 8 --chunks 2 --no-eval --steps 3 --ins
 train "$work/plocal.json" --local "${patches[@]}" --save "$work/trained.safetensors" || fail "a start by PCA of patches, local"
 train "$work/psplit.json" "${server[@]}" "${patches[@]}" || fail "a start by PCA of patches, split"
 equal "a start by PCA of patches: parameters, split and local" "$(sha "$work/psplit.json")" "$(sha "$work/plocal.json")"
-equal "loss of a file that says start=pca, and with flags that do not" \
-	"$("$build/gpclient" eval --local --init "$work/trained.safetensors" "${data[@]}" 2>/dev/null)" \
-	"$("$build/gpclient" eval --local --init "$work/trained.safetensors" "${data[@]}" --insert-up conv:out=4,k=3,s=3 2>/dev/null)"
+"$build/gpclient" insert-fit --init "$work/trained.safetensors" "${data[@]}" --batch 8 --steps 0 --save "$work/kept.safetensors" \
+	>/dev/null 2>"$work/fit.log" || fail "insert-fit of a trained file: $(cat "$work/fit.log")"
+loss_of() { # FLAG...
+	"$build/gpclient" eval --local "${data[@]}" --json "$@" 2>/dev/null >"$work/loss.json" && json_get "$work/loss.json" val_loss
+}
+loss=$(loss_of --init "$work/trained.safetensors")
+[ -n "$loss" ] || fail "eval of a file that says start=pca"
+equal "weights of a file are kept, whatever start= it says" "$(loss_of --init "$work/kept.safetensors")" "$loss"
+equal "and with flags that say no start" "$(loss_of --init "$work/trained.safetensors" --insert-up conv:out=4,k=3,s=3)" "$loss"
+# A file that says it has an insertion, and has not.
+LC_ALL=C sed 's/"insert_up\.\([de]\)/"insert_uq.\1/g' "$work/trained.safetensors" >"$work/without.safetensors"
+status=0
+"$build/gpclient" eval --local --init "$work/without.safetensors" "${data[@]}" >/dev/null 2>"$work/err" || status=$?
+equal "an insertion without its weights" "$status $(grep -c 'says that it has an insertion (gpsplit.insert_up), but not its weights' "$work/err")" "3 1"
 # With the same rank and start, the branch gains on what linear cannot better.
 bent=(--init "$work/base.safetensors" "${data[@]}" --batch 8 --insert-up bottleneck:dim=4,start=pca --steps 40 --save "$work/bent.safetensors")
 "$build/gpclient" insert-fit "${bent[@]}" --json >"$work/bent.json" 2>"$work/fit.log" || fail "insert-fit of a bottleneck: $(cat "$work/fit.log")"

@@ -109,12 +109,35 @@ static void what_is_not_finite_is_refused(void **state)
 	assert_int_equal(gp_eigen_symmetric(vectors, value, 3, &err), GP_INVALID);
 }
 
+static void large_and_small_matrices_are_no_hindrance(void **state)
+{
+	(void)state;
+	static const double sizes[] = {1e-300, 1e-170, 1e160, 1e300};
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+		double plain[5], turned[25];
+		draw(5, 3);
+		memcpy(vectors, matrix, sizeof vectors);
+		assert_int_equal(gp_eigen_symmetric(vectors, value, 5, &err), GP_OK);
+		memcpy(plain, value, sizeof plain);
+		memcpy(turned, vectors, sizeof turned);
+		for (int k = 0; k < 25; k++)
+			vectors[k] = matrix[k] * sizes[i];
+		assert_int_equal(gp_eigen_symmetric(vectors, value, 5, &err), GP_OK);
+		for (int k = 0; k < 5; k++)
+			assert_true(fabs(value[k] / sizes[i] - plain[k]) <= 1e-9 * fabs(plain[0]));
+		for (int k = 0; k < 15;
+		     k++) /* two of the five directions are drawn, and the rest are of no eigenvalue */
+			assert_true(fabs(vectors[k] - turned[k]) <= 1e-6);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(vectors_are_orthonormal_and_belong_to_falling_eigenvalues),
 		cmocka_unit_test(few_rows_and_equal_eigenvalues_are_no_hindrance),
 		cmocka_unit_test(what_roundings_leave_is_no_hindrance),
+		cmocka_unit_test(large_and_small_matrices_are_no_hindrance),
 		cmocka_unit_test(what_is_not_finite_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

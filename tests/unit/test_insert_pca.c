@@ -17,12 +17,19 @@ enum { SAMPLES = 64, BATCH = 16, CHANNELS = 3, MOST = 18 * 20 * CHANNELS, FEATUR
 /* --- samples in memory ------------------------------------------------------------------------------------------- */
 
 static float pixels[SAMPLES][MOST];
+/* More samples than those in memory: 1 in the first number of the first 512, in the second number of the others. */
+static uint32_t rare;
 
 static enum gp_status write_sample(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
 				   void *const *tensor, struct gp_err *e)
 {
 	(void)scratch, (void)e;
-	memcpy(tensor[0], pixels[index], gp_tensor_bytes(&d->tensor[0]));
+	if (!rare) {
+		memcpy(tensor[0], pixels[index], gp_tensor_bytes(&d->tensor[0]));
+		return GP_OK;
+	}
+	memset(tensor[0], 0, gp_tensor_bytes(&d->tensor[0]));
+	((float *)tensor[0])[index < GP_PCA_SAMPLES ? 0 : 1] = 1;
 	return GP_OK;
 }
 
@@ -38,7 +45,7 @@ static struct gp_dataset data_of(int height, int width)
 {
 	const struct gp_shape shape = {.ndim = 3, .dim = {height, width, CHANNELS}};
 	return (struct gp_dataset){.class = &memory,
-				   .samples = SAMPLES,
+				   .samples = rare ? rare : SAMPLES,
 				   .classes = 1,
 				   .tensors = 1,
 				   .tensor = {{.name = "image", .type = {GP_F32, shape}}}};
@@ -116,7 +123,7 @@ static double error_of(const char *text, int height, int width)
 	struct gp_insertion ins;
 	struct gp_insert_fit fit = {
 		.from = {.plain = plain, .cut = &cut, .ins = &ins, .device = "cpu", .threads = 1, .batch = BATCH},
-		.check_batches = SAMPLES / BATCH};
+		.check_batches = (rare ? rare : SAMPLES) / BATCH};
 	struct gp_insert_error error;
 	OK(gp_insertion_parse(NULL, text, NULL, &ins, &err));
 	OK(gp_insert(&whole, &cut, &ins, &err));
@@ -217,6 +224,34 @@ static void of_many_patches_some_are_read(void **state)
 	assert_near(error_of("conv:out=5,k=2,s=2,start=pca", 18, 20), 0, 1e-5);
 }
 
+/* An even number of columns, of which those that are read of one sample are all even. */
+static void every_column_of_a_map_is_read(void **state)
+{
+	(void)state;
+	memset(pixels, 0, sizeof pixels);
+	for (int s = 0; s < SAMPLES; s++)
+		for (int i = 0; i < 18 * 20; i++)
+			pixels[s][i * CHANNELS + i % 20 % 2] = 1;
+	assert_near(error_of("linear:rank=2,dim=feature,start=pca", 18, 20), 0, 1e-5);
+	memset(pixels, 0, sizeof pixels);
+	for (int s = 0; s < SAMPLES; s++)
+		for (int i = 0; i < 18 * 20; i++)
+			pixels[s][i * CHANNELS + i % 20 / 2 % 2] = 1;
+	assert_near(error_of("conv:out=2,k=2,s=2,bias=0,start=pca", 18, 20), 0, 1e-5);
+}
+
+static void many_features_in_few_patches_take_more_samples(void **state)
+{
+	(void)state;
+	rare = 2048;
+	const double error = error_of("conv:out=2,k=4,s=4,bias=0,start=pca", 4, 4);
+	rare = GP_PCA_SAMPLES + BATCH; /* an epoch is read, and no more */
+	const double short_epoch = error_of("conv:out=2,k=4,s=4,bias=0,start=pca", 4, 4);
+	rare = 0;
+	assert_near(error, 0, 1e-5);
+	assert_near(short_epoch, 0, 1e-5);
+}
+
 static void a_second_set_works_on_what_the_first_makes(void **state)
 {
 	(void)state;
@@ -255,6 +290,8 @@ int main(void)
 		cmocka_unit_test(what_the_stride_leaves_over_is_no_patch),
 		cmocka_unit_test(no_other_directions_are_better),
 		cmocka_unit_test(of_many_patches_some_are_read),
+		cmocka_unit_test(every_column_of_a_map_is_read),
+		cmocka_unit_test(many_features_in_few_patches_take_more_samples),
 		cmocka_unit_test(a_second_set_works_on_what_the_first_makes),
 		cmocka_unit_test(a_kernel_of_one_is_linear),
 		cmocka_unit_test(more_channels_than_a_patch_has_numbers_are_refused),

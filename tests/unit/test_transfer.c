@@ -99,7 +99,7 @@ static void a_tensor_comes_back_as_it_was(void **state)
 	fixture_deinit(&f);
 }
 
-/* Of 3 samples of 5 rows of 7 numbers: as many as hold no padding, where this end knows. */
+/* There are 3 samples of 5 rows of 7 numbers. */
 static void rows_without_padding_are_counted(void **state)
 {
 	(void)state;
