@@ -9,6 +9,7 @@
 
 #include "client/attack/attack_decoder.h"
 #include "common/base/mem.h"
+#include "common/graph/optim.h"
 
 struct attacking {
 	const struct gp_attack *a;
@@ -113,7 +114,8 @@ static void add_to_mean(struct attacking *k, const struct gp_batch *batch)
 
 static float rate_at(const struct gp_attack *a, uint64_t step)
 {
-	return a->lr * (float)(0.5 * (1 + cos(M_PI * (double)step / (double)a->steps)));
+	const struct gp_schedule s = {.kind = GP_SCHEDULE_COSINE, .base_lr = a->lr, .total_steps = (int64_t)a->steps};
+	return gp_schedule_lr(&s, (int64_t)step);
 }
 
 static enum gp_status learn(struct attacking *k, const struct gp_batch *batch, uint64_t step, double *error,

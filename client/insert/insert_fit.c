@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#include "common/graph/optim.h"
+
 struct fitting {
 	const struct gp_insert_fit *fit;
 	enum gp_insert_end end;
@@ -90,7 +92,8 @@ static enum gp_status measure(struct fitting *f, double *error, struct gp_err *e
 /* From --lr to nothing along a cosine. */
 static float rate_at(const struct gp_insert_fit *fit, int step)
 {
-	return fit->lr * (float)(0.5 * (1 + cos(M_PI * step / fit->steps)));
+	const struct gp_schedule s = {.kind = GP_SCHEDULE_COSINE, .base_lr = fit->lr, .total_steps = fit->steps};
+	return gp_schedule_lr(&s, step);
 }
 
 static enum gp_status take_step(struct fitting *f, int step, struct gp_err *err)

@@ -21,17 +21,25 @@ static pthread_once_t asked = PTHREAD_ONCE_INIT;
 static atomic_int limit = GP_ISA_AVX512;
 
 #if defined(__x86_64__)
-/* Not a name that every compiler's __builtin_cpu_supports knows. */
+/* Two that are no names which every compiler's __builtin_cpu_supports knows. */
 static bool has_f16c(void)
 {
 	unsigned a, b, c, d;
 	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
+static bool has_lzcnt(void)
+{
+	unsigned a, b, c, d;
+	return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT);
+}
+
+/* What cmake/level.cmake compiles the files of AVX2 for. */
 static bool has_avx2(void)
 {
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
-	       __builtin_cpu_supports("bmi2");
+	       __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && has_lzcnt() &&
+	       __builtin_cpu_supports("popcnt");
 }
 
 static bool has_avx512(void)

@@ -35,20 +35,11 @@ static int unit_of(const struct gp_codec_spec *spec)
 	return 1;
 }
 
-static bool compressed_later(const struct gp_codec *c, int stage)
-{
-	for (int i = stage + 1; i < c->stages; i++)
-		if (!c->stage[i].ops->rearranges)
-			return true;
-	return false;
-}
-
 static struct gp_codec_setup byte_setup(const struct gp_codec *c, int stage, const struct gp_codec_options *options)
 {
 	struct gp_codec_setup setup = gp_codec_setup_for(options, GP_CODEC_MAX_NODES + stage, false);
 	setup.n = c->stage[stage].most;
 	setup.unit = unit_of(&c->spec);
-	setup.compressed = compressed_later(c, stage);
 	return setup;
 }
 
@@ -364,7 +355,8 @@ enum gp_status gp_codec_encode(struct gp_codec *c, const float *x, uint64_t draw
 /* --- decode ----------------------------------------------------------------------------------------------------- */
 
 /* What stage `i` was given: a piece of `in`, or `room` filled. */
-static enum gp_status decode_stage(struct gp_codec *c, int i, struct gp_span *in, uint8_t *room, struct gp_err *err)
+static enum gp_status decode_stage(struct gp_codec *c, int i, const struct gp_codec_pass *pass, struct gp_span *in,
+				   uint8_t *room, struct gp_err *err)
 {
 	struct gp_codec_byte_stage *s = &c->stage[i];
 	int form;
@@ -380,7 +372,8 @@ static enum gp_status decode_stage(struct gp_codec *c, int i, struct gp_span *in
 	if (len > s->most)
 		GP_FAIL(err, GP_PROTO, "payload was %u bytes before %s; at most %llu are possible", len,
 			s->ops->info.name, (unsigned long long)s->most);
-	GP_TRY(s->ops->expand(s->state, (struct gp_span){in->data + STAGE_HEAD, in->len - STAGE_HEAD}, room, len, err));
+	const struct gp_span body = {in->data + STAGE_HEAD, in->len - STAGE_HEAD};
+	GP_TRY(s->ops->expand(s->state, pass, body, room, len, err));
 	*in = (struct gp_span){room, len};
 	return GP_OK;
 }
@@ -389,7 +382,7 @@ static enum gp_status decode_all(struct gp_codec *c, const struct gp_codec_pass 
 				 struct gp_err *err)
 {
 	for (int i = c->stages - 1, next = 0; i >= 0; i--) {
-		GP_TRY(decode_stage(c, i, &in, c->scratch[next], err));
+		GP_TRY(decode_stage(c, i, pass, &in, c->scratch[next], err));
 		next ^= c->stages > 1 && in.data == c->scratch[next];
 	}
 	return gp_codec_tree_decode(c->two_trees ? &c->other : &c->tree, pass, in, x, err);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A device other than the host on which the tensors of a codec may lie: a GPU.
- * It brings the stages that work there (the same ids, keys, bytes and
- * states as the host's) and the copies between the two; payloads always lie
- * on the host, what stages remember where they want it. An instance is opened with it by
+ * It brings the stages that work there (the same ids and keys as the host's,
+ * the same bytes and states but for s2fp8 and smaq: CODECS.md, "On a GPU") and
+ * the copies between the two; payloads always lie on the host, what stages
+ * remember where they want it. An instance is opened with it by
  * gp_codec_options.device; a tree with a stage that the device lacks runs on
  * the host behind one copy of its tensor, and byte stages always run there.
  *

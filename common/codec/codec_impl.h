@@ -22,10 +22,13 @@
  *   they have changed any state, and the driver sends the tensor raw. Neither
  *   end's state then changes.
  * - The same input gives the same bytes for every instruction set and kind of
- *   processor. What mathematics libraries give differs: common/base/exact_math.h.
+ *   processor, but for s2fp8 and smaq on a GPU (CODECS.md). What mathematics
+ *   libraries give differs: common/base/exact_math.h.
  * - What may take seconds looks between its parts whether it is to stop
- *   (gp_codec_stopped): encode and split then say false, decode and join
- *   GP_CANCELED. Wrappers do not look, as they change what they remember as they go.
+ *   (gp_codec_stopped): encode and split then say false, decode, join and expand
+ *   GP_CANCELED. Wrappers do not look, as they change what they remember as they go,
+ *   and stages that take a few nanoseconds for an element, as uniform, fp16, topk
+ *   and zstd's expand, end first.
  *
  * Threads: an instance is used by one thread at a time (common/codec/codec.h). Test:
  * tests/unit/test_codec.c, tests/unit/test_codec_tree.c
@@ -78,7 +81,6 @@ struct gp_codec_setup {
 	bool encodes, decodes;      /* what this state will be asked to do; both, under a wrapper */
 	bool undo;                  /* state may be taken back to where a step began */
 	int unit;                   /* byte stages: what the quantizer's `unit` says */
-	bool compressed;            /* byte stages: a later stage compresses */
 	struct gp_codec_mask *mask; /* write it; or NULL */
 	const struct gp_codec_mask *activation_mask; /* reuse it; or NULL */
 	struct gp_codec_site *site;                  /* a device's stages: where they work; NULL to `bytes` */
@@ -224,7 +226,8 @@ struct gp_codec_ops {
 	/* Writes at most cap = in.len bytes. False: does not pay, `out` is unspecified. */
 	bool (*squeeze)(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t *len);
 	/* Total. Exactly `len` bytes, len <= setup.n. */
-	enum gp_status (*expand)(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err);
+	enum gp_status (*expand)(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out,
+				 size_t len, struct gp_err *err);
 };
 
 #define GP_CODEC_DECLARE(id, name, gpu) extern const struct gp_codec_ops gp_codec_##name;

@@ -8,12 +8,6 @@
 
 /* --- plan ------------------------------------------------------------------------------------------------------- */
 
-static uint64_t add(uint64_t a, uint64_t b)
-{
-	uint64_t sum;
-	return gp_add_ok(a, b, &sum) ? sum : UINT64_MAX;
-}
-
 struct gp_codec_setup gp_codec_setup_for(const struct gp_codec_options *options, int index, bool learns)
 {
 	const bool encodes = options->role != GP_CODEC_DECODES;
@@ -81,7 +75,7 @@ static enum gp_status plan_parts(struct gp_codec_tree *t, struct gp_codec_node *
 	node->side_bound = parts.side_bound;
 	for (int i = 0; i < parts.count; i++) {
 		GP_TRY(plan_node(t, spec, stage + 1, &parts.shape[i], options, &node->part[i], err));
-		t->memory_bytes = add(t->memory_bytes, 4 * node->part[i]->n + 64);
+		t->memory_bytes = gp_codec_work_add(t->memory_bytes, 4 * node->part[i]->n + 64);
 	}
 	return GP_OK;
 }
@@ -95,10 +89,10 @@ static uint64_t bound_of(const struct gp_codec_node *node)
 	else
 		bound = GP_CODEC_LENGTH + node->side_bound + GP_CODEC_LENGTH * (uint64_t)(node->parts - 1);
 	for (int i = 0; i < node->parts; i++)
-		bound = add(bound, node->part[i]->bound);
+		bound = gp_codec_work_add(bound, node->part[i]->bound);
 	if (node->ops->info.lossless)
 		return bound;
-	return add(GP_CODEC_HEAD, bound > 4 * node->n ? bound : 4 * node->n);
+	return gp_codec_work_add(GP_CODEC_HEAD, bound > 4 * node->n ? bound : 4 * node->n);
 }
 
 /* Lengths inside a payload have 32 bits. */
@@ -129,10 +123,12 @@ static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_s
 	node->bound = bound_of(node);
 	GP_TRY(check_bound(node, stage, err));
 	const struct gp_codec_setup setup = setup_of(t, node, options);
-	t->memory_bytes = add(t->memory_bytes, node->ops->bytes ? node->ops->bytes(node->value, &setup) : 4096);
-	t->memory_bytes = add(t->memory_bytes, carries_mask(node, options) ? mask_bytes(node, &setup) : 0);
-	t->work_ns =
-		add(t->work_ns, gp_codec_stage_work(gp_codec_ops_by_id(spec->stage[stage].id), node->value, &setup));
+	t->memory_bytes =
+		gp_codec_work_add(t->memory_bytes, node->ops->bytes ? node->ops->bytes(node->value, &setup) : 4096);
+	t->memory_bytes =
+		gp_codec_work_add(t->memory_bytes, carries_mask(node, options) ? mask_bytes(node, &setup) : 0);
+	t->work_ns = gp_codec_work_add(
+		t->work_ns, gp_codec_stage_work(gp_codec_ops_by_id(spec->stage[stage].id), node->value, &setup));
 	*out = node;
 	return GP_OK;
 }
@@ -165,11 +161,11 @@ enum gp_status gp_codec_tree_plan(struct gp_codec_tree *t, const struct gp_codec
 	t->inside = t->device && has_all_stages(t->device, spec) ? t->device : NULL;
 	GP_TRY(plan_node(t, spec, 0, shape, options, &root, err));
 	if (t->device)
-		t->memory_bytes = add(t->memory_bytes, t->device->ops->site_bytes(largest_piece(t)));
+		t->memory_bytes = gp_codec_work_add(t->memory_bytes, t->device->ops->site_bytes(largest_piece(t)));
 	if (t->device != t->inside)
-		t->memory_bytes = add(t->memory_bytes, 4 * root->n + 64);
+		t->memory_bytes = gp_codec_work_add(t->memory_bytes, 4 * root->n + 64);
 	if (options->undo && remembers(t))
-		t->memory_bytes = add(t->memory_bytes, t->chunks * sizeof *t->begun);
+		t->memory_bytes = gp_codec_work_add(t->memory_bytes, t->chunks * sizeof *t->begun);
 	return GP_OK;
 }
 

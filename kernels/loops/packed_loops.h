@@ -29,7 +29,7 @@ struct gp_packed_loops {
 			      uint8_t *packed);
 	bool (*mx_decode)(enum gp_mx_format format, const uint8_t *scales, const uint8_t *packed, uint16_t *room,
 			  size_t n, float *x);
-	/* As `nv_encode` and `nv_decode`. No magnitude is above 2688 times `whole`. */
+	/* As `nv_encode` and `nv_decode`. No magnitude is above 2688 times `whole`, but for rounding. */
 	void (*nv_encode)(float whole, const float *x, size_t n, uint8_t *scales, uint16_t *room, uint8_t *packed);
 	void (*nv_decode)(float whole, const uint8_t *scales, const uint8_t *packed, uint16_t *room, size_t n,
 			  float *x);

@@ -110,6 +110,22 @@ static void bytes_that_compress_are_compressed(void **state)
 	assert_int_equal(skipped, 0);
 }
 
+/* A quantizer's payload is shorter than the longest input of the stage behind it, which a raw tensor is: often in another of
+ * the ranges of lengths for which zstd has parameters of their own. */
+static void zstd_has_memory_for_every_length_at_every_level(void **state)
+{
+	(void)state;
+	static const size_t lengths[] = {100, 4000, 5000, 8190, 9000, 20000, 33000, 65535, 70000, 131000, 140000};
+	char text[40];
+	uint64_t skipped;
+	for (int level = 1; level <= 19; level++)
+		for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+			snprintf(text, sizeof text, "fp16+zstd:level=%d", level);
+			assert_true(payload_of(text, sparse, lengths[i], &skipped) < lengths[i]);
+			assert_int_equal(skipped, 0);
+		}
+}
+
 static void bitshuffle_is_used_where_it_helps_and_only_there(void **state)
 {
 	(void)state;
@@ -232,6 +248,7 @@ int main(void)
 		cmocka_unit_test(bit_planes_are_the_same_for_every_instruction_set),
 		cmocka_unit_test(bytes_that_do_not_compress_are_sent_as_they_are),
 		cmocka_unit_test(bytes_that_compress_are_compressed),
+		cmocka_unit_test(zstd_has_memory_for_every_length_at_every_level),
 		cmocka_unit_test(bitshuffle_is_used_where_it_helps_and_only_there),
 		cmocka_unit_test(both_ends_count_what_was_skipped),
 		cmocka_unit_test(every_unit_and_length_comes_back),

@@ -38,10 +38,10 @@ static struct gp_codec *open_for(const struct gp_codec_spec *spec, const struct 
 	return c;
 }
 
-/* What is coded depends on what came before: byte stages may decide by it, and levels are fitted to the first tensor. */
+/* Levels are fitted to the first tensor. */
 static bool depends_on_the_past(const struct gp_codec_spec *spec)
 {
-	return gp_codec_byte_stage(spec, 0) || strstr(spec->text, "alq") || strstr(spec->text, "amq");
+	return strstr(spec->text, "alq") || strstr(spec->text, "amq");
 }
 
 static void at_size(const struct gp_codec_spec *spec, struct gp_codec *encoder, struct gp_codec *decoder,
@@ -93,6 +93,7 @@ static int try_all(enum gp_codec_lengths lengths, const struct gp_shape *shape, 
 	codec_specs_add_examples(&list, shape);
 	codec_specs_add(&list, "sortquant:bits=6,split=2,sample=3000");
 	codec_specs_add(&list, "uniform:bits=4+bitshuffle+zstd");
+	codec_specs_add(&list, "fp16+zstd");
 	codec_specs_add(&list, "sortquant:bits=6,prune=0.3+rans");
 	codec_specs_add(&list, "topk:ratio=0.2+uniform:bits=4+zstd");
 	codec_specs_add(&list, "poweriter:rank=16");

@@ -160,6 +160,13 @@ static void zstd_looks_between_blocks(void **state)
 	try_chain("ef+fp16+zstd:level=3", ELEMENTS * 2 / (128 << 10), 0);
 }
 
+static void rans_looks_between_pieces(void **state)
+{
+	(void)state;
+	try_chain("uniform:bits=8+rans", 2, 2);
+	try_chain("ef+block:bits=4+rans", 2, 2);
+}
+
 static void quantizers_look_between_their_blocks(void **state)
 {
 	(void)state;
@@ -196,6 +203,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(poweriter_looks_between_rows_and_steps),
 		cmocka_unit_test(zstd_looks_between_blocks),
+		cmocka_unit_test(rans_looks_between_pieces),
 		cmocka_unit_test(quantizers_look_between_their_blocks),
 		cmocka_unit_test(zstd_in_parts_gives_what_it_gives_at_once),
 	};

@@ -437,7 +437,7 @@ static uint64_t bound_amq(const double *value, uint64_t n)
 static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 {
 	const uint64_t levels = UINT64_C(1) << (int)value[KEY_BITS];
-	const uint64_t ns = gp_codec_work_times(setup->n, setup->encodes ? 10 : GP_CODEC_ELEMENT_NS);
+	const uint64_t ns = gp_level_work((uint64_t)value[KEY_BUCKET], setup, 10);
 	return gp_codec_work_add(ns, setup->encodes ? levels * 3 * 30 * 64 * 50 : 0);
 }
 

@@ -203,7 +203,6 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	return GP_OK;
 }
 
-/* Six sizes of deltas are tried. */
 static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 {
 	(void)value;

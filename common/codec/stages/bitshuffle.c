@@ -160,8 +160,10 @@ static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_spa
 	return true;
 }
 
-static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err)
+static enum gp_status expand(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t len,
+			     struct gp_err *err)
 {
+	(void)pass;
 	if (in.len != len)
 		GP_FAIL(err, GP_PROTO, "bitshuffle: %zu bytes instead of the %zu announced", in.len, len);
 	each_block(state, in.data, len, out, unshuffle_block);

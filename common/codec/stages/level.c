@@ -47,6 +47,13 @@ uint64_t gp_level_bytes(int bits, uint64_t bucket, uint64_t n)
 	return gp_level_norm_bytes(bucket, n) + (n * (uint64_t)bits + 7) / 8;
 }
 
+uint64_t gp_level_work(uint64_t bucket, const struct gp_codec_setup *setup, uint64_t element_ns)
+{
+	const uint64_t elements = gp_codec_work_times(setup->n, setup->encodes ? element_ns : GP_CODEC_ELEMENT_NS);
+	const uint64_t buckets = gp_level_norm_bytes(bucket, setup->n) / 4;
+	return gp_codec_work_add(elements, gp_codec_work_times(buckets, setup->encodes ? 60 : 30));
+}
+
 /* --- encode ----------------------------------------------------------------------------------------------------- */
 
 /* At least as large as the largest magnitude, also after rounding: both roundings are monotonic. */

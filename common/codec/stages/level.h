@@ -44,11 +44,12 @@ uint64_t gp_level_buckets(const struct gp_level_coder *c);
 /* Bytes of the norms, and of norms and codes. */
 uint64_t gp_level_norm_bytes(uint64_t bucket, uint64_t n);
 uint64_t gp_level_bytes(int bits, uint64_t bucket, uint64_t n);
+/* As `work` of a stage: `element_ns` for an element that is encoded, and what a bucket takes beside its elements. */
+uint64_t gp_level_work(uint64_t bucket, const struct gp_codec_setup *setup, uint64_t element_ns);
 
 /* Writes the norms. False when one is not finite: x is not, or is too large. */
 bool gp_level_write_norms(const struct gp_level_coder *c, const float *x, uint8_t *norms);
-/* Writes the codes behind the norms, `norms` being what gp_level_write_norms wrote. */
-/* False: the pass was stopped. */
+/* Writes the codes behind the norms, `norms` being what gp_level_write_norms wrote. False: the pass was stopped. */
 bool gp_level_write_codes(const struct gp_level_coder *c, const struct gp_codec_pass *pass, const float *x,
 			  uint8_t *norms);
 /* `in`: norms and codes. GP_PROTO for what cannot have been written; the first looks at the length and the last bits. */

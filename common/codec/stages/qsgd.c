@@ -102,8 +102,12 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 /* A random number for each. */
 static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 {
-	(void)value;
-	return gp_codec_work_times(setup->n, setup->encodes ? 8 : GP_CODEC_ELEMENT_NS);
+	return gp_level_work((uint64_t)value[1], setup, 8);
+}
+
+static uint64_t work_terngrad(const double *value, const struct gp_codec_setup *setup)
+{
+	return gp_level_work((uint64_t)value[0], setup, 8);
 }
 
 #define BITS                                                                                                           \
@@ -199,7 +203,7 @@ const struct gp_codec_ops gp_codec_terngrad = {
 	.resize = resize,
 	.bound = bound_terngrad,
 	.codes = codes_terngrad,
-	.work = work,
+	.work = work_terngrad,
 	.open = open_terngrad,
 	.close = gp_free_aligned,
 	.encode = encode,

@@ -508,13 +508,16 @@ static enum gp_status expand_piece(struct rans *r, struct gp_span *in, uint8_t *
 	return GP_OK;
 }
 
-static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err)
+static enum gp_status expand(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t len,
+			     struct gp_err *err)
 {
 	struct rans *r = state;
 	size_t used;
 	r->waiting = 0;
-	for (size_t at = 0; at < len; at += used)
+	for (size_t at = 0; at < len; at += used) {
+		GP_TRY(gp_codec_check_stop(pass, err));
 		GP_TRY(expand_piece(r, &in, out + at, len - at, &used, err));
+	}
 	if (in.len > 0)
 		GP_FAIL(err, GP_PROTO, "rans: %zu bytes behind the last piece", in.len);
 	return r->waiting ? end_stretch(r, &r->stretch[0], err) : GP_OK;

@@ -21,9 +21,18 @@ struct zstd {
 	uint8_t sample[GP_SAMPLE_BYTES], packed[GP_SAMPLE_BYTES];
 };
 
+/* For every input of up to `most` bytes. The library has parameters of their own for inputs of up to 16, 128 and 256 KiB,
+ * of which those for shorter ones may take more memory; within such a range it grows with the input. */
 static size_t encoder_bytes(const double *value, uint64_t most)
 {
-	return ZSTD_estimateCCtxSize_usingCParams(ZSTD_getCParams((int)value[0], most, 0));
+	static const uint64_t ranges[] = {UINT64_C(16) << 10, UINT64_C(128) << 10, UINT64_C(256) << 10, UINT64_MAX};
+	size_t bytes = 0;
+	for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+		const uint64_t longest = most < ranges[i] ? most : ranges[i];
+		const size_t here = ZSTD_estimateCCtxSize_usingCParams(ZSTD_getCParams((int)value[0], longest, 0));
+		bytes = here > bytes ? here : bytes;
+	}
+	return bytes;
 }
 
 static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
@@ -98,7 +107,7 @@ static bool compress(struct zstd *z, const struct gp_codec_pass *pass, struct gp
 		status = compress_part(z, in, at, out + *len, most - *len);
 		*len += ZSTD_isError(status) ? 0 : status;
 	}
-	return !ZSTD_isError(status); /* "destination too small" is the only error that can occur */
+	return !ZSTD_isError(status); /* "destination too small": there is memory for every length (encoder_bytes) */
 }
 
 static bool sample_pays(struct zstd *z, const struct gp_codec_pass *pass, struct gp_span in)
@@ -116,8 +125,11 @@ static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_spa
 	return in.len > 0 && compress(z, pass, in, out, len);
 }
 
-static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err)
+/* In one go: a third of a second for each 100 MB. */
+static enum gp_status expand(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t len,
+			     struct gp_err *err)
 {
+	(void)pass;
 	struct zstd *z = state;
 	const size_t got = ZSTD_decompressDCtx(z->decoder, out, len, in.data, in.len);
 	if (ZSTD_isError(got))

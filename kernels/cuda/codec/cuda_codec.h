@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Codecs on a GPU: the table of stages that work there, and what each of them
- * is written with. A stage (codec_*_cuda.c) is C over rt.h and the launchers of
+ * is written with. A stage (cuda_*.c) is C over rt.h and the launchers of
  * its kernels (k_codec_*.h). Its row gives only what differs from the host's
  * stage of the same id: open, close, bytes, regions and the functions that see
  * tensors. Keys, bounds, shapes and names are the host's, so both kinds of end
