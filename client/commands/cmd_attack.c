@@ -19,6 +19,7 @@
 #include "client/data/picture_png.h"
 #include "client/log/figures.h"
 #include "client/job/job.h"
+#include "client/job/job_insert.h"
 #include "client/log/json_log.h"
 #include "client/models/models.h"
 #include "client/log/progress.h"
@@ -242,6 +243,7 @@ static enum gp_status prepare(struct attacking *k, struct gp_err *err)
 	GP_TRY(open_data(k, err));
 	GP_TRY(gp_codec_spec_set_samples(&k->codec, gp_dataset_samples(k->data), err));
 	GP_TRY(gp_job_build(&k->job, k->data, err));
+	GP_TRY(gp_job_check_started(&k->job, "attack", err));
 	GP_TRY(make_folder(k->set.out, err));
 	return k->set.log_json ? gp_json_log_open(k->set.log_json, true, &k->log, err) : GP_OK;
 }

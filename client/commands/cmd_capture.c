@@ -12,6 +12,7 @@
 #include "client/commands/commands.h"
 #include "client/log/figures.h"
 #include "client/job/job.h"
+#include "client/job/job_insert.h"
 #include "common/base/mem.h"
 #include "common/base/threads.h"
 #include "common/store/safetensors.h"
@@ -84,7 +85,8 @@ static enum gp_status prepare(struct capturing *c, struct gp_err *err)
 	GP_TRY(gp_job_open_data(&c->job, GP_SPLIT_TRAIN, false, &c->data, err));
 	GP_TRY(gp_job_check_batch(s, c->data, err));
 	GP_TRY(gp_job_open_loader(&c->job, c->data, GP_SPLIT_TRAIN, &c->loader, err));
-	return gp_job_build(&c->job, c->data, err);
+	GP_TRY(gp_job_build(&c->job, c->data, err));
+	return gp_job_check_started(&c->job, "capture", err);
 }
 
 static enum gp_status compute(struct capturing *c, struct gp_err *err)

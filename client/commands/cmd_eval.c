@@ -11,6 +11,7 @@
 #include "client/commands/commands.h"
 #include "client/log/figures.h"
 #include "client/job/job.h"
+#include "client/job/job_insert.h"
 #include "client/engine/eval_metrics.h"
 #include "client/log/progress.h"
 #include "client/train/recalibrate.h"
@@ -93,6 +94,7 @@ static enum gp_status prepare(struct evaluation *e, struct gp_err *err)
 	GP_TRY(gp_job_open_loader(&e->job, e->data, GP_SPLIT_VAL, &e->loader, err));
 	e->batches = gp_loader_batches_per_epoch(e->loader);
 	GP_TRY(gp_job_build(&e->job, e->data, err));
+	GP_TRY(gp_job_check_started(&e->job, "eval", err));
 	GP_TRY(gp_metrics_init(&e->metrics, e->data, (int)gp_graph_output_shape(e->job.graph)->dim[0], err));
 	gp_warn_of_data(e->set.data, e->data, "validation");
 	return gp_job_open_engine(&e->job, NULL, NULL, err);

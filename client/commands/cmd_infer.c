@@ -14,6 +14,7 @@
 #include "client/commands/commands.h"
 #include "client/data/text_lines.h"
 #include "client/job/job.h"
+#include "client/job/job_insert.h"
 #include "client/engine/labels.h"
 #include "client/text/tokenizer.h"
 #include "common/base/mem.h"
@@ -236,6 +237,7 @@ static enum gp_status prepare(struct inference *n, const struct gp_options_resul
 	n->job.on_bad_arg = n;
 	GP_TRY(gp_job_open_loader(&n->job, n->samples, GP_SPLIT_VAL, &n->loader, err));
 	GP_TRY(gp_job_build(&n->job, n->samples, err));
+	GP_TRY(gp_job_check_started(&n->job, "infer", err));
 	GP_TRY(make_room(n, err));
 	return gp_job_open_engine(&n->job, NULL, NULL, err);
 }

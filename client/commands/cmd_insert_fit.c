@@ -57,7 +57,8 @@ static const struct gp_opt own_rows[] = {
 	{.name = "batch", .like = &gp_job_batch_rows, .initial = "32"},
 	{.name = "cut",
 	 .like = &gp_job_where_rows,
-	 .help = "where the model is divided, as for train; default: " GP_JOB_CUT},
+	 .help = "where the model is divided, as for train; default: that of the insertions in --init, "
+		 "else " GP_JOB_CUT},
 	{.name = "device", .like = &gp_job_alone_rows},
 	{.name = "threads", .like = &gp_job_alone_rows},
 };
@@ -210,9 +211,12 @@ static enum gp_status report(const struct fitting *f, struct gp_err *err)
 		return gp_job_print_json(report_json(f), err);
 	for (int e = 0; e < GP_INSERT_ENDS; e++)
 		if (f->job.insertion.end[e].spec.sets > 0)
-			printf("insert-%s %s: relative error %.4f before, %.4f after %lld steps\n",
+			printf("insert-%s %s: relative error %.4f before, %.4f after %lld steps%s\n",
 			       gp_insert_end_name[e], gp_insert_spec_text(&f->job.insertion.end[e].spec, text),
-			       f->error[e].before, f->error[e].after, (long long)f->set.steps);
+			       f->error[e].before, f->error[e].after, (long long)f->set.steps,
+			       f->set.steps > 0 && f->error[e].after >= f->error[e].before
+				       ? " (they made it no smaller: the weights before them are kept)"
+				       : "");
 	return GP_OK;
 }
 

@@ -258,6 +258,7 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	GP_TRY(open_trace(t, err));
 	GP_TRY(open_log(t, err));
 	gp_warn_of_data(t->set.job.data, t->train_data, "training");
+	gp_job_warn_of_ranks(&t->job, t->total_steps);
 	if (t->set.privacy_every > 0)
 		GP_TRY(gp_privacy_meter_new((uint64_t)t->set.privacy_every, &t->privacy, err));
 	t->job.privacy = t->privacy;

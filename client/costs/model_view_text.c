@@ -9,6 +9,7 @@
 
 #include "client/costs/cost_table.h"
 #include "client/costs/memory_view.h"
+#include "common/graph/decay.h"
 #include "common/graph/ops/op_shape.h"
 #include "common/graph/ops/op_pool.h"
 #include "common/graph/ops/op_conv.h"
@@ -238,12 +239,29 @@ static void print_inputs(const struct gp_graph *g, FILE *to)
 			gp_dtype_name(g->value[i].type.dtype), shape_text(&g->value[i].type.shape).s);
 }
 
+/* The ranks of each decay, from the first step on. */
+static void print_ranks(const struct gp_insert_spec *spec, FILE *to)
+{
+	for (int i = 0; i < spec->sets; i++) {
+		const struct gp_insert_set *s = &spec->set[i];
+		const struct gp_decay d = {.rate = s->rate, .every = (uint32_t)s->every, .times = (uint32_t)s->times};
+		if (s->kind != GP_INSERT_DECAY)
+			continue;
+		fprintf(to, "  rank, every %d steps:", s->every);
+		for (int k = 0; k <= s->times; k++)
+			fprintf(to, " %lld", (long long)gp_decay_rank(&d, s->rank, (uint64_t)k * d.every));
+		fprintf(to, "; costs and rates below are those of the first\n");
+	}
+}
+
 static void print_insertion(const struct gp_model_view *v, FILE *to)
 {
 	char text[GP_INSERT_TEXT];
-	for (int e = 0; v->insertion && e < GP_INSERT_ENDS; e++)
+	for (int e = 0; v->insertion && e < GP_INSERT_ENDS; e++) {
 		fprintf(to, "insertion %s: %s\n", gp_insert_end_name[e],
 			gp_view_insertion_text(v, (enum gp_insert_end)e, text));
+		print_ranks(&v->insertion->end[e].spec, to);
+	}
 }
 
 void gp_model_view_print(const struct gp_model_view *v, bool layers, FILE *to)

@@ -168,6 +168,14 @@ static enum gp_status read_bottleneck(struct gp_spec *s, struct gp_insert_set *s
 	return GP_OK;
 }
 
+static bool is_preset(struct gp_text name)
+{
+	for (int i = 0; i < PRESETS; i++)
+		if (gp_text_is(name, presets[i].name))
+			return true;
+	return false;
+}
+
 static enum gp_status read_set(struct gp_text text, const char *flag, struct gp_insert_set *set, struct gp_err *err)
 {
 	static enum gp_status (*const readers[])(struct gp_spec *, struct gp_insert_set *, struct gp_err *) = {
@@ -178,6 +186,10 @@ static enum gp_status read_set(struct gp_text text, const char *flag, struct gp_
 	gp_spec_begin(&s, text);
 	while (kind < KINDS && !gp_text_is(s.name, kinds[kind]))
 		kind++;
+	if (kind == KINDS && s.name.len == 0)
+		GP_FAIL(err, GP_USAGE, "--%s: nothing stands before or behind a '/' (%s)", flag, GP_INSERT_CHOICES);
+	if (kind == KINDS && (gp_text_is(s.name, "none") || is_preset(s.name)))
+		GP_FAIL(err, GP_USAGE, "--%s: %.*s stands alone, without other sets", flag, GP_TEXT_ARG(s.name));
 	if (kind == KINDS) {
 		gp_spec_unknown(&s, "insertion", kinds, KINDS, err);
 		return gp_err_prefix(err, "--%s", flag);
@@ -234,6 +246,14 @@ static bool has_kind(const struct gp_insert_spec *s, enum gp_insert_kind kind)
 /* A rank that shrinks reaches the decoder through layers with one input (gp_decays_check). */
 static enum gp_status check_together(const struct gp_insert_spec *s, const char *flag, struct gp_err *err)
 {
+	for (int i = 0; i + 1 < s->sets; i++)
+		for (int k = i + 1; k < s->sets; k++)
+			if (s->set[i].kind == GP_INSERT_DECAY && s->set[k].kind != GP_INSERT_CONV &&
+			    s->set[i].dim == s->set[k].dim)
+				GP_FAIL(err, GP_USAGE,
+					"--%s: no set along the same dimension can stand behind a decay, whose rank "
+					"changes: put decay last, or give the other one dim=%s",
+					flag, s->set[i].dim == GP_INSERT_FEATURE ? "sequence" : "feature");
 	if (has_kind(s, GP_INSERT_BOTTLENECK) && has_kind(s, GP_INSERT_DECAY))
 		GP_FAIL(err, GP_USAGE,
 			"--%s: bottleneck and decay do not go together at one cut: bottleneck needs a fixed rank "
@@ -264,6 +284,25 @@ enum gp_status gp_insert_spec_parse(const char *text, const char *flag, enum gp_
 	gp_require(strlen(gp_insert_spec_text(&s, settled)) < GP_INSERT_TEXT - 1);
 	*out = s;
 	return GP_OK;
+}
+
+static bool sets_alike(const struct gp_insert_set *a, const struct gp_insert_set *b)
+{
+	const bool linear[] = {a->kind == GP_INSERT_LINEAR || a->kind == GP_INSERT_DECAY,
+			       b->kind == GP_INSERT_LINEAR || b->kind == GP_INSERT_DECAY};
+	if (linear[0] || linear[1])
+		return linear[0] && linear[1] && a->dim == b->dim;
+	return a->kind == b->kind && a->out == b->out && a->kernel == b->kernel && a->stride == b->stride &&
+	       a->pad == b->pad && a->batch_norm == b->batch_norm && a->bias == b->bias && a->act == b->act &&
+	       a->hidden == b->hidden;
+}
+
+bool gp_insert_specs_alike(const struct gp_insert_spec *a, const struct gp_insert_spec *b)
+{
+	bool alike = a->sets == b->sets;
+	for (int i = 0; i < a->sets && alike; i++)
+		alike = sets_alike(&a->set[i], &b->set[i]);
+	return alike;
 }
 
 /* --- text ------------------------------------------------------------------------------------------------------- */

@@ -66,8 +66,12 @@ extern const char *const gp_insert_end_name[GP_INSERT_ENDS]; /* "up", "down" */
 /* `flag` begins every error, without its dashes; a preset gives what it has for `end`. GP_USAGE. */
 enum gp_status gp_insert_spec_parse(const char *text, const char *flag, enum gp_insert_end end,
 				    struct gp_insert_spec *out, struct gp_err *err);
-/* With every key written out, so that the text means the same if a default changes; "none". Returns text. */
+/* With the keys' values, but for the defaults of conv and linear that will stay, so that the text means the same if a default
+ * changes; "none". Returns text. */
 const char *gp_insert_spec_text(const struct gp_insert_spec *s, char text[GP_INSERT_TEXT]);
+/* Whether layers of one have the shapes of the other's and compute the same with them, but for ranks; starts do not count, and
+ * decay is linear. */
+bool gp_insert_specs_alike(const struct gp_insert_spec *a, const struct gp_insert_spec *b);
 /* Presets by index: name and the text for each end. False past the end. */
 bool gp_insert_preset(int index, const char **name, const char *spec[GP_INSERT_ENDS]);
 

@@ -462,9 +462,8 @@ static enum gp_status check_decays(const struct gp_job *j, struct gp_err *err)
 
 enum gp_status gp_job_settle_graph(struct gp_job *j, struct gp_err *err)
 {
-	GP_TRY(gp_partition_parse(j->graph, j->set->cut, &j->cut, err));
-	GP_TRY(gp_job_check_cut(j, err));
-	GP_TRY(gp_insert(&j->graph, &j->cut, &j->insertion, err));
+	GP_TRY(gp_job_read_cut(j, err));
+	GP_TRY(gp_job_put_insertions(j, err));
 	gp_insertion_decays(&j->insertion, &j->session.decays);
 	GP_TRY(check_decays(j, err));
 	GP_TRY(check_padding(j, err));

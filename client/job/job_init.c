@@ -12,11 +12,37 @@
 #include "client/insert/insert_decay.h"
 #include "client/models/models.h"
 #include "client/costs/partitions.h"
+#include "common/base/log.h"
 #include "common/base/spec.h"
 #include "common/base/text.h"
 
 #define SKIP_ROOM   2048
 #define MODEL_SHOWN 90 /* characters in a message */
+
+static const char *prefix_of(enum gp_insert_end end)
+{
+	static const char *const prefix[GP_INSERT_ENDS] = {GP_INSERT_PREFIX "up.", GP_INSERT_PREFIX "down."};
+	return prefix[end];
+}
+
+/* Whether --init-skip leaves out what the file has of this end's layers. */
+static bool is_skipped(const struct gp_job_settings *set, enum gp_insert_end end)
+{
+	char name[48];
+	snprintf(name, sizeof name, "%sencoder.0.weight", prefix_of(end));
+	return set->init_skip && gp_weights_are_skipped(set->init_skip, name);
+}
+
+/* Whether the layers of this end are to take the file's weights. */
+static bool takes_weights(const struct gp_job *j, const struct gp_job_settings *set, enum gp_insert_end end)
+{
+	return j->saved.insert[end][0] && j->insertion.end[end].spec.sets > 0 && !is_skipped(set, end);
+}
+
+static bool takes_any(const struct gp_job *j, const struct gp_job_settings *set)
+{
+	return j->insertion_of_file || takes_weights(j, set, GP_INSERT_UP) || takes_weights(j, set, GP_INSERT_DOWN);
+}
 
 /* A new classifier is for the classes of the data. Texts are as long as those of the data; the table of positions stays. */
 static void take_model(struct gp_job *j, struct gp_job_settings *set)
@@ -144,7 +170,7 @@ static enum gp_status compare_models(const struct gp_job *j, struct gp_err *err)
 		return GP_OK;
 	}
 	gp_model_compare(saved, j->model, &d);
-	if (!d.decisive[0] && j->insertion_of_file && !same_blocks(saved, j->model))
+	if (!d.decisive[0] && takes_any(j, j->set) && !same_blocks(saved, j->model))
 		GP_FAIL(err, GP_INVALID,
 			"%s has insertions at the cut %s of a model that is divided into other blocks than --model: "
 			"leave --model out, or give it the cuts= of the file's model",
@@ -274,30 +300,60 @@ enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *s
 			GP_TRY(check_saved(j, set->init, (enum gp_insert_end)e, err));
 		j->insertion_of_file = j->insertion_of_file || of_file[e];
 	}
-	if (j->insertion_of_file && !set->cut)
-		set->cut = j->saved.cut;
 	GP_TRY(gp_insertion_parse(set->insert, text[GP_INSERT_UP], text[GP_INSERT_DOWN], &j->insertion, err));
+	if (!set->cut && takes_any(j, set))
+		set->cut = j->saved.cut;
 	for (int e = 0; e < GP_INSERT_ENDS; e++)
 		if (of_file[e] && j->saved.steps > 0) /* else its schedule has not begun: insert-fit */
 			gp_insert_settle(&j->insertion.end[e].spec, j->saved.steps);
 	return GP_OK;
 }
 
-enum gp_status gp_job_check_cut(const struct gp_job *j, struct gp_err *err)
+static enum gp_status blame_file(const struct gp_job *j, struct gp_err *err)
+{
+	err->code = GP_INVALID;
+	return gp_err_prefix(err, "%s says of its insertions", j->set->init);
+}
+
+enum gp_status gp_job_read_cut(struct gp_job *j, struct gp_err *err)
 {
 	struct gp_cut then;
-	if (!j->insertion_of_file)
+	if (gp_partition_parse(j->graph, j->set->cut, &j->cut, err) != GP_OK)
+		return j->set->cut == j->saved.cut ? blame_file(j, err) : err->code;
+	if (!takes_any(j, j->set))
 		return GP_OK;
-	if (gp_partition_parse(j->graph, j->saved.cut, &then, err) != GP_OK) {
-		err->code = GP_INVALID;
-		return gp_err_prefix(err, "%s says of its insertions", j->set->init);
-	}
+	if (gp_partition_parse(j->graph, j->saved.cut, &then, err) != GP_OK)
+		return blame_file(j, err);
 	if (then.head != j->cut.head || then.tail != j->cut.tail)
 		GP_FAIL(err, GP_USAGE,
-			"%s has insertions at the cut %s, not %.40s: "
-			"leave --cut out, or load the model without them by --insert none",
+			"%s has insertions at the cut %s, not %.40s: leave --cut out, or leave their weights out by "
+			"--insert none or --init-skip 'insert*'",
 			j->set->init, j->saved.cut, j->set->cut);
 	return GP_OK;
+}
+
+static void warn_of_growth(const struct gp_job *j)
+{
+	for (int e = 0; e < GP_INSERT_ENDS; e++) {
+		const struct gp_insertion_end *end = &j->insertion.end[e];
+		const uint64_t packed = gp_shape_elements(&end->packed), plain = gp_shape_elements(&end->plain);
+		if (end->spec.sets > 0 && packed > plain)
+			gp_log(model, GP_LOG_WARN,
+			       "--%s makes what goes %s larger: %llu numbers of a sample become %llu", end->flag,
+			       gp_insert_end_name[e], (unsigned long long)plain, (unsigned long long)packed);
+	}
+}
+
+enum gp_status gp_job_put_insertions(struct gp_job *j, struct gp_err *err)
+{
+	const struct gp_job_settings *s = j->set;
+	if (gp_insert(&j->graph, &j->cut, &j->insertion, err) == GP_OK) {
+		warn_of_growth(j);
+		return GP_OK;
+	}
+	if (j->insertion_of_file && !s->insert && !s->insert_end[GP_INSERT_UP] && !s->insert_end[GP_INSERT_DOWN])
+		return blame_file(j, err);
+	return err->code;
 }
 
 static bool has_prefix(const char *name, const char *prefix)
@@ -345,6 +401,25 @@ static bool is_of_file(const struct gp_job *j, enum gp_insert_end end)
 	return j->insertion_of_file && !s->insert && !s->insert_end[end] && j->saved.insert[end][0];
 }
 
+/* Other strides, padding or activations would fit the same weights, and compute something else with them. */
+static enum gp_status check_alike(const struct gp_job *j, enum gp_insert_end end, struct gp_err *err)
+{
+	struct gp_insert_spec saved;
+	char text[GP_INSERT_TEXT];
+	const char *const name = gp_insert_end_name[end];
+	if (!takes_weights(j, j->set, end) || is_of_file(j, end))
+		return GP_OK;
+	GP_TRY(check_saved(j, j->set->init, end, err));
+	GP_TRY(gp_insert_spec_parse(j->saved.insert[end], "insert", end, &saved, err));
+	if (!gp_insert_specs_alike(&saved, &j->insertion.end[end].spec))
+		GP_FAIL(err, GP_USAGE,
+			"%s has --insert-%s %s, not %s: leave --%s out to take the file's, or begin with new layers by "
+			"--init-skip 'insert_%s*'",
+			j->set->init, name, j->saved.insert[end],
+			gp_insert_spec_text(&j->insertion.end[end].spec, text), j->insertion.end[end].flag, name);
+	return GP_OK;
+}
+
 /* The insertions that only one of the graph and the file of --init has, as globs for gp_weights_load_except; "": none. */
 static enum gp_status find_fresh(struct gp_job *j, char *globs, size_t size, struct gp_err *err)
 {
@@ -352,11 +427,9 @@ static enum gp_status find_fresh(struct gp_job *j, char *globs, size_t size, str
 	globs[0] = '\0';
 	GP_TRY(gp_st_open(j->set->init, &f, err));
 	for (int e = 0; e < GP_INSERT_ENDS; e++) {
-		const char *const end = gp_insert_end_name[e];
-		char prefix[32];
-		snprintf(prefix, sizeof prefix, GP_INSERT_PREFIX "%s.", end);
+		const char *const end = gp_insert_end_name[e], *const prefix = prefix_of((enum gp_insert_end)e);
 		const bool here = graph_has(j->graph, prefix), there = file_has(f, prefix);
-		j->insertion_loaded[e] = here && there;
+		j->insertion_loaded[e] = here && there && !is_skipped(j->set, (enum gp_insert_end)e);
 		if (here && !there && is_of_file(j, (enum gp_insert_end)e)) {
 			gp_st_close(f);
 			GP_FAIL(err, GP_INVALID,
@@ -377,11 +450,10 @@ static enum gp_status check_insertion_size(const struct gp_job *j, struct gp_err
 {
 	const uint64_t least = 2; /* bytes of a number, in F16 */
 	for (int e = 0; e < GP_INSERT_ENDS; e++) {
-		char prefix[32];
+		const char *const prefix = prefix_of((enum gp_insert_end)e);
 		uint64_t count = 0;
 		if (!j->insertion_of_file || j->set->insert || j->set->insert_end[e])
 			continue;
-		snprintf(prefix, sizeof prefix, GP_INSERT_PREFIX "%s.", gp_insert_end_name[e]);
 		for (int i = 0; i < j->graph->params; i++)
 			count += has_prefix(j->graph->param[i].name, prefix) ? j->graph->param[i].count : 0;
 		if (count > j->saved.file_bytes / least)
@@ -411,6 +483,9 @@ static enum gp_status load_all(struct gp_job *j, struct gp_err *err)
 	}
 	if (r.loaded > 0 && !r.mismatched && (r.unexpected || r.missing))
 		gp_err_prefix(err, "--init (--init-skip PATTERN leaves tensors out)");
+	else if (r.mismatched && (takes_weights(j, j->set, GP_INSERT_UP) || takes_weights(j, j->set, GP_INSERT_DOWN)))
+		gp_err_prefix(err, "--init (without --insert it brings its own insertions with it; --init-skip "
+				   "'insert*' begins with new ones)");
 	return err->code;
 }
 
@@ -437,6 +512,8 @@ static enum gp_status load_init(struct gp_job *j, struct gp_err *err)
 	struct gp_weights_report report;
 	char fresh[64], skip[SKIP_ROOM];
 	GP_TRY(check_insertion_size(j, err));
+	for (int e = 0; e < GP_INSERT_ENDS; e++)
+		GP_TRY(check_alike(j, (enum gp_insert_end)e, err));
 	GP_TRY(gp_weights_new(j->graph, &j->init, err));
 	GP_TRY(find_fresh(j, fresh, sizeof fresh, err));
 	if (!head && !fresh[0])

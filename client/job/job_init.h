@@ -20,12 +20,14 @@ enum gp_status gp_job_check_init(const struct gp_job *j, const struct gp_dataset
 
 /* The insertions: of the flags, and of the file where no flag names one for that end; then its cut, too, without --cut. */
 enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err);
-/* The graph is built and cut: GP_USAGE where insertions of the file stand elsewhere. */
-enum gp_status gp_job_check_cut(const struct gp_job *j, struct gp_err *err);
+/* The cut, of the graph without insertions: GP_USAGE where those of the file stand elsewhere. */
+enum gp_status gp_job_read_cut(struct gp_job *j, struct gp_err *err);
+/* Puts the insertions into the graph: GP_INVALID where the file's text says what cannot stand there. */
+enum gp_status gp_job_put_insertions(struct gp_job *j, struct gp_err *err);
 /*
  * Behind that: loads the weights. The head is left out where the file's encoder and the model's have different ones,
- * insertions where only one of file and model has them; lines on standard error say so. Notes in the job which
- * insertions the file has.
+ * insertions where only one of file and model has them; lines on standard error say so. GP_USAGE where the file's
+ * insertion is another one than the model's. Notes in the job which insertions were loaded.
  */
 enum gp_status gp_job_load_init(struct gp_job *j, struct gp_err *err);
 

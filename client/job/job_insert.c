@@ -6,6 +6,7 @@
 
 #include "client/insert/insert_pca.h"
 #include "client/models/models.h"
+#include "common/base/log.h"
 #include "common/base/threads.h"
 
 enum gp_status gp_job_plain_graph(const struct gp_job *j, const struct gp_dataset *d, struct gp_graph **out,
@@ -71,4 +72,29 @@ enum gp_status gp_job_start_insertions(struct gp_job *j, struct gp_dataset *d, s
 	gp_loader_free(loader);
 	gp_graph_free(plain);
 	return status;
+}
+
+enum gp_status gp_job_check_started(const struct gp_job *j, const char *command, struct gp_err *err)
+{
+	for (int e = 0; e < GP_INSERT_ENDS; e++)
+		if (is_due(j, e))
+			GP_FAIL(err, GP_USAGE,
+				"--%s: start=pca finds weights in a pass over training data, which %s does not make: "
+				"'gpclient insert-fit --steps 0 --save FILE' makes it, and %s --init FILE takes them",
+				j->insertion.end[e].flag, command, command);
+	return GP_OK;
+}
+
+void gp_job_warn_of_ranks(const struct gp_job *j, uint64_t steps)
+{
+	for (int i = 0; i < j->session.decays.count; i++) {
+		const struct gp_decay *d = &j->session.decays.decay[i];
+		const uint64_t changes = (steps - 1) / d->every; /* one at the very end would serve nobody */
+		if (steps > 0 && changes < d->times)
+			gp_log(model, GP_LOG_WARN,
+			       "the rank of %s is to change %u times, every %u steps; this training of %llu steps "
+			       "comes "
+			       "to %llu of these changes",
+			       d->encoder, d->times, d->every, (unsigned long long)steps, (unsigned long long)changes);
+	}
 }

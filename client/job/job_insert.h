@@ -24,5 +24,9 @@ struct gp_insert_source gp_job_insert_source(const struct gp_job *j, const struc
  * the samples of `d`. Does nothing where there are no such insertions.
  */
 enum gp_status gp_job_start_insertions(struct gp_job *j, struct gp_dataset *d, struct gp_err *err);
+/* For a built job that does not train, of `command`: GP_USAGE where such weights are still to be found. */
+enum gp_status gp_job_check_started(const struct gp_job *j, const char *command, struct gp_err *err);
+/* Says where a training of `steps` steps ends before all changes of rank that --insert decay asks for. */
+void gp_job_warn_of_ranks(const struct gp_job *j, uint64_t steps);
 
 #endif

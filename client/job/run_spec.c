@@ -85,10 +85,9 @@ static enum gp_status add_insertion(struct gp_run_spec *s, const struct gp_job *
 	char text[GP_INSERT_TEXT], cut[24];
 	if (!gp_insertion_any(&j->insertion))
 		return GP_OK;
-	GP_TRY(gp_run_spec_add(s, "insert-cut", gp_partition_text(j->graph, &j->cut, cut), err));
 	for (int e = 0; e < GP_INSERT_ENDS; e++)
 		GP_TRY(gp_run_spec_add(s, flag[e], gp_insert_spec_text(&j->insertion.end[e].spec, text), err));
-	return GP_OK;
+	return gp_run_spec_add(s, "insert-cut", gp_partition_text(j->graph, &j->cut, cut), err);
 }
 
 /* Which maps are kept, and which of their gradients are coded, and so the result, depends on the cut of a local run, too. Runs

@@ -230,6 +230,27 @@ static void tell_codecs(struct gp_training *r)
 	}
 }
 
+/* The pairs whose rank the step has changed. */
+static void tell_ranks(struct gp_training *r)
+{
+	const struct gp_engine_spec *spec = &r->spec->engine->spec;
+	const struct gp_decays *all = &spec->session.decays;
+	const struct gp_decay_ranks now = gp_decays_ranks_at(all, spec->graph, r->step);
+	for (int i = 0; i < now.count; i++) {
+		const struct gp_decays one = {.count = 1, .decay = {all->decay[i]}};
+		if (!gp_decays_change_at(&one, r->step))
+			continue;
+		gp_progress_clear(&r->progress);
+		fprintf(stderr, "step %llu: the rank of %s is %u from here on\n", (unsigned long long)r->step,
+			one.decay[0].encoder, now.rank[i]);
+		if (r->spec->log)
+			write_line(r, "rank",
+				   json_pack("{s:I, s:s, s:s, s:I}", "step", (json_int_t)r->step, "encoder",
+					     one.decay[0].encoder, "decoder", one.decay[0].decoder, "rank",
+					     (json_int_t)now.rank[i]));
+	}
+}
+
 static uint64_t raw_fallbacks(const struct gp_engine_figures *f)
 {
 	uint64_t sum = 0;
@@ -278,6 +299,7 @@ void gp_training_tell_step(struct gp_training *r, const struct gp_step_result *r
 	log_values(r);
 	log_privacy(r);
 	tell_codecs(r);
+	tell_ranks(r);
 }
 
 void gp_training_tell_eval(struct gp_training *r, double seconds)

@@ -210,11 +210,10 @@ static bool next_glob(const char **skip, char *glob)
 	return true;
 }
 
-static bool is_skipped(const struct load *l, const char *name)
+bool gp_weights_are_skipped(const char *skip, const char *name)
 {
 	char glob[GLOB_MAX];
-	const char *rest = l->skip;
-	while (rest && next_glob(&rest, glob))
+	while (skip && next_glob(&skip, glob))
 		if (fnmatch(glob, name, 0) == 0)
 			return true;
 	return false;
@@ -275,7 +274,7 @@ static void compare_params(const struct load *l, size_t size, struct name_list *
 		const struct gp_param *p = &l->g->param[i];
 		const struct gp_st_tensor *t = find_tensor(l, p->name);
 		char text[2 * GP_NAME_MAX + 64];
-		if (is_skipped(l, p->name))
+		if (gp_weights_are_skipped(l->skip, p->name))
 			add_to_list(skipped, p->name);
 		else if (!t && p->follows)
 			continue;
@@ -302,7 +301,7 @@ static void compare(const struct load *l, size_t size)
 		const char *name = t->name;
 		if (l->taken[i] || passed_over(t))
 			continue;
-		add_to_list(is_skipped(l, name) ? &skipped : &unexpected, name);
+		add_to_list(gp_weights_are_skipped(l->skip, name) ? &skipped : &unexpected, name);
 	}
 	end_list(&unexpected);
 	end_list(&skipped);
@@ -355,7 +354,7 @@ static bool finds_untied(const struct gp_weights *w, const struct load *l)
 		return false;
 	for (int i = 0; i < 2; i++) {
 		const char *name = g->param[g->tied[i]].name;
-		tensor[i] = is_skipped(l, name) ? NULL : find_tensor(l, name);
+		tensor[i] = gp_weights_are_skipped(l->skip, name) ? NULL : find_tensor(l, name);
 	}
 	if (!tensor[0] || !tensor[1] || tensor[0] == tensor[1])
 		return false;
@@ -376,7 +375,7 @@ static enum gp_status load_values(struct gp_weights *w, const char *path, struct
 		status = gp_err_prefix(err, "%s", path);
 	for (int i = 0; i < w->graph->params && status == GP_OK; i++) {
 		const char *name = w->graph->param[i].name;
-		const struct gp_st_tensor *t = is_skipped(l, name) ? NULL : find_tensor(l, name);
+		const struct gp_st_tensor *t = gp_weights_are_skipped(l->skip, name) ? NULL : find_tensor(l, name);
 		if (t) /* cannot fail: mismatch() has seen its type */
 			gp_require(gp_st_read_f32(t, w->value[i], err) == GP_OK);
 	}

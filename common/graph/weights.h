@@ -66,6 +66,8 @@ enum gp_status gp_weights_load(struct gp_weights *w, const char *path, bool stri
  */
 enum gp_status gp_weights_load_except(struct gp_weights *w, const char *path, const char *skip,
 				      struct gp_weights_report *report, struct gp_err *err);
+/* Whether one of such globs matches the name. */
+bool gp_weights_are_skipped(const char *skip, const char *name);
 /* What Hugging Face's files call a parameter that they have a name of their own for; else the parameter's name. */
 const char *gp_weights_file_name(const char *param);
 /* All values, atomically, those of tied weights (gp_graph_tie) once. Metadata: format=pt, model=the graph's name. */

@@ -76,6 +76,12 @@ static enum gp_status fail_differing(const char *dashes, const char *key, const 
 enum gp_status gp_pairs_compare(const struct gp_pairs *run, const struct gp_pairs *now, const char *dashes,
 				struct gp_err *err)
 {
+	for (int i = 0; i < run->count; i++)
+		if (!gp_pairs_find(now, run->pair[i].key))
+			GP_FAIL(err, GP_INVALID,
+				"the run was begun with %s%s '%.80s'; give it again or, if this version lacks it, "
+				"resume with the version that wrote the checkpoint",
+				dashes, run->pair[i].key, run->pair[i].value);
 	for (int i = 0; i < now->count; i++) {
 		const struct gp_st_pair *p = &now->pair[i];
 		const char *before = gp_pairs_find(run, p->key);
@@ -87,12 +93,6 @@ enum gp_status gp_pairs_compare(const struct gp_pairs *run, const struct gp_pair
 		if (strcmp(before, p->value) != 0)
 			return fail_differing(dashes, p->key, p->value, before, err);
 	}
-	for (int i = 0; i < run->count; i++)
-		if (!gp_pairs_find(now, run->pair[i].key))
-			GP_FAIL(err, GP_INVALID,
-				"the run was begun with %s%s '%.80s'; give it again or, if this version lacks it, "
-				"resume with the version that wrote the checkpoint",
-				dashes, run->pair[i].key, run->pair[i].value);
 	return GP_OK;
 }
 

@@ -59,7 +59,8 @@ const char *gp_pairs_find(const struct gp_pairs *p, const char *key);
 void gp_pairs_add(struct gp_pairs *p, const char *key, const char *value);
 /*
  * GP_INVALID, with the first name that differs, "DASHES" before it: "--batch is 128, but the run has it at 64". Names that
- * only one side has are refused, too: a setting was added or left out, or another version wrote the checkpoint.
+ * only one side has are refused, too: a setting was added or left out, or another version wrote the checkpoint. Those that only
+ * the run has come first, as a setting that was left out may change other values, such as the graph.
  */
 enum gp_status gp_pairs_compare(const struct gp_pairs *run, const struct gp_pairs *now, const char *dashes,
 				struct gp_err *err);

@@ -168,6 +168,21 @@ LC_ALL=C sed 's/"insert_up\.\([de]\)/"insert_uq.\1/g' "$work/trained.safetensors
 status=0
 "$build/gpclient" eval --local --init "$work/without.safetensors" "${data[@]}" >/dev/null 2>"$work/err" || status=$?
 equal "an insertion without its weights" "$status $(grep -c 'says that it has an insertion (gpsplit.insert_up), but not its weights' "$work/err")" "3 1"
+# What fits the weights of a file's insertion and computes something else with them is refused, as is another cut; new layers
+# have to find their start in training data.
+refused() { # WHAT PART-OF-MESSAGE FLAG...
+	status=0
+	"$build/gpclient" eval --local "${data[@]}" "${@:3}" >/dev/null 2>"$work/err" || status=$?
+	equal "$1" "$status $(grep -c -- "$2" "$work/err")" "2 1"
+}
+trained=(--init "$work/trained.safetensors")
+refused "another stride" 'has --insert-up conv:out=4,k=3,s=3,start=pca, not conv:out=4,k=3,s=2' "${trained[@]}" --insert-up conv:out=4,k=3,s=2
+refused "another activation" "begin with new layers by --init-skip 'insert_up\*'" "${trained[@]}" --insert-up conv:out=4,k=3,s=3,act=relu
+refused "another cut" 'has insertions at the cut 1:-1, not 2:-1' "${trained[@]}" --insert-up conv:out=4,k=3,s=3 --cut 2:-1
+refused "a start by PCA without a pass over training data" 'start=pca finds weights in a pass over training data, which eval does not make' \
+	--init "$work/base.safetensors" --insert-up conv:out=4,k=3,s=3,start=pca
+refused "the same where the file's weights are skipped" 'start=pca finds weights' "${trained[@]}" --init-skip 'insert*'
+loss_of "${trained[@]}" --insert-up conv:out=4,k=3,s=2 --init-skip 'insert*' >/dev/null || fail "other layers in place of the file's"
 # With the same rank and start, the branch gains on what linear cannot better.
 bent=(--init "$work/base.safetensors" "${data[@]}" --batch 8 --insert-up bottleneck:dim=4,start=pca --steps 40 --save "$work/bent.safetensors")
 "$build/gpclient" insert-fit "${bent[@]}" --json >"$work/bent.json" 2>"$work/fit.log" || fail "insert-fit of a bottleneck: $(cat "$work/fit.log")"

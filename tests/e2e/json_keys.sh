@@ -119,9 +119,10 @@ run "$work/train" train --no-progress "${server[@]}" "${flags[@]}" --steps 3 --j
 compare "train, codecs that change" "$work/train" train "Figures of a run"
 log_lines "the log, codecs that change" "$work/auto"
 run "$work/train" train --no-progress --local "${flags[@]}" --steps 2 --no-eval --json --log-json "$work/local" \
-	--optimizer adamw --no-decay '*.bias' --recompute
+	--optimizer adamw --no-decay '*.bias' --recompute --insert-down decay:rate=0.5,every=1,times=1
 compare "train, local" "$work/train" train "Figures of a run"
 log_lines "the log, local" "$work/local"
+equal "changes of rank in the log" "$(grep -c '"event":"rank"' "$work/local")" 1
 equal "the log's header says --recompute" "$(head -1 "$work/local" | grep -c '"recompute":true,"compress":null,')" 1
 equal "zeros for a link that a local run does not have" "$(keys "$work/train" | grep -cE '^(.*up|.*down|rtt|reconnects|tcp|wire|link|server).*=0')" 0
 

@@ -81,8 +81,8 @@ static void the_longest_text_fits(void **state)
 	const struct gp_insert_spec t = parsed(all, GP_INSERT_UP);
 	assert_string_equal(gp_insert_spec_text(&t, text), all);
 	static const char third[] =
-		"decay:rate=1.2345678901234568e-300,every=1000000000,times=64,l1=1.2345678e-38,dim=sequence";
-	snprintf(all, sizeof all, "%s/%s/%s/%s", third, third, third, third);
+		"decay:rate=1.2345678901234568e-300,every=1000000000,times=64,l1=1.2345678e-38,dim=";
+	snprintf(all, sizeof all, "%s/%s/%sfeature/%ssequence", other, other, third, third);
 	const struct gp_insert_spec u = parsed(all, GP_INSERT_UP);
 	assert_string_equal(gp_insert_spec_text(&u, text), all);
 	static const char fourth[] = "bottleneck:dim=65536,hidden=65536,act=relu6,start=identity";
@@ -110,7 +110,12 @@ static void mistakes_are_named(void **state)
 		{"conv:out=3,k=2,s=2,p=1,start=pca", "it needs s=k, p=0, bn=0 and act=none"},
 		{"conv:out=3,k=2,s=2,bn=1,start=pca", "it needs s=k, p=0, bn=0 and act=none"},
 		{"conv:out=3,k=2,s=2,act=relu,start=pca", "it needs s=k, p=0, bn=0 and act=none"},
-		{"conv:out=3,k=1,s=1/", "no insertion is named ''"},
+		{"conv:out=3,k=1,s=1/", "nothing stands before or behind a '/'"},
+		{"/conv:out=3,k=1,s=1", "nothing stands before or behind a '/'"},
+		{"decay:rate=0.5,every=1,times=1,dim=feature/linear:rank=3,dim=feature",
+		 "no set along the same dimension can stand behind a decay"},
+		{"decay:rate=0.5,every=1,times=1,dim=sequence/decay:rate=0.5,every=1,times=1,dim=sequence",
+		 "put decay last, or give the other one dim=feature"},
 		{"linear:dim=feature", "rank= is missing (keys: rank=R,dim=feature|sequence"},
 		{"linear:rank=3,dims=feature", "no key 'dims'; did you mean 'dim'?"},
 		{"linear:rank=3,dim=rows", "feature|sequence"},
@@ -130,7 +135,8 @@ static void mistakes_are_named(void **state)
 		{"bottleneck:dim=3,start=zero", "random|identity|pca"},
 		{"bottleneck:dim=3/decay:rate=0.5,every=1,times=1,dim=sequence",
 		 "bottleneck and decay do not go together"},
-		{"origin-0/conv:out=1,k=1,s=1", "no insertion is named 'origin-0'"},
+		{"origin-0/conv:out=1,k=1,s=1", "origin-0 stands alone, without other sets"},
+		{"conv:out=1,k=1,s=1/none", "none stands alone, without other sets"},
 		{"conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1",
 		 "more than 4 sets"},
 	};
