@@ -22,7 +22,8 @@
 #
 # RESULTS is a file with a line for each run that is finished, with the settings that make
 # a difference; runs that it has are not run again, and one that was stopped goes on from
-# its last checkpoint (RESULTS.d), so that the script may be stopped at any time. Each run
+# its last checkpoint (RESULTS.d), so that the script may be stopped at any time. Runs with
+# decaying ranks begin anew, as their rate is that of a whole training. Each run
 # goes through a gpserverd of its own over loopback; those without a codec and without an
 # insertion are local, which ends in the same bits (tests/e2e/parity.sh). Rates are payload
 # bytes by those of the same cut without codec and insertion. All of it takes hours:
@@ -31,13 +32,32 @@
 
 set -u -o pipefail
 usage="usage: $0 BUILD-FOLDER RESULTS CIFAR10 WEIGHTS [cifar|cuts|full|scratch|resnet|cifar100|flowers|text|link|table...]"
-results=${2:?$usage} cifar=${3:?$usage} weights=${4:?$usage}
+[ $# -ge 4 ] || { echo "$usage" >&2 && exit 2; }
+[ -x "$1/gpclient" ] || { echo "$1 is no folder of a build: it has no gpclient; $usage" >&2 && exit 2; }
+for part in "${@:5}"; do # a wrong word is to be told now, not after hours
+	case $part in
+	all | cifar | cuts | full | scratch | resnet | cifar100 | flowers | text | link | table) ;;
+	*) echo "no part is named '$part'; $usage" >&2 && exit 2 ;;
+	esac
+done
+[ -r "$3" ] && [ -r "$4" ] || { echo "CIFAR10 ('$3') or WEIGHTS ('$4') cannot be read; $usage" >&2 && exit 2; }
+results=$2 cifar=$3 weights=$4
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
 # Keys: part, settings, cut, method, seed.
 # shellcheck disable=SC1091
 . "$(dirname "$0")/rows.sh"
 shift 4
+
+# In place of that of rows.sh: one that fails is told, and the others go on; it is tried again when the script is run again.
+failed=0
+run() { # KEY FUNCTION ARGUMENT...
+	local key=$1
+	shift
+	finished "$key" && return
+	say_key "$key"
+	"$@" || { echo "failed: $(tr '\t' ' ' <<<"$key")" >&2 && failed=1; }
+}
 
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1} # threads of each process
 limit=${LIMIT:-0}                           # samples of each training; 0: all
@@ -70,7 +90,7 @@ full=${FULL:-} cifar100=${CIFAR100:-} flowers=${FLOWERS:-} glue=${GLUE:-} tokeni
 export LC_ALL=C
 touch "$results" || exit 1
 results=$(realpath "$results") weights=$(realpath "$weights")
-state=$results.d
+state=$results.d # made with the first run
 first=${seeds%% *}
 mobilenet=mobilenetv2:pad=same,eps=1e-3,cuts=fine # what WEIGHTS are of
 origin_cut=1:-2
@@ -193,11 +213,11 @@ fit_text() {
 	[ "$fit" -eq 0 ] || printf ' at %s from %s%s' "$fit_lr" "$start" "${freeze:+, frozen $freeze}"
 }
 
-# Trains with checkpoints in a folder of its own. Notes accuracy, rate, payload bytes and seconds per batch, processor
+# Trains with checkpoints in a folder of its own, where the figures of a training that has ended stay until they are noted. Notes accuracy, rate, payload bytes and seconds per batch, processor
 # seconds of all processes, steps that these were for, the share of ranks at the end, the parameters' digest. A run that
 # diverged has nan for its accuracy.
 train_and_note() { # KEY CUT METHOD SEED FINAL FLAGS-OF-BOTH... -- FLAGS-OF-TRAIN...
-	local key=$1 cut=$2 method=$3 seed=$4 final=$5 both=() where=(--local) folder before rate=1 status=0
+	local key=$1 cut=$2 method=$3 seed=$4 final=$5 both=() where=(--local) folder before rate=1 status=0 keep=()
 	shift 5
 	while [ "$1" != -- ]; do
 		both+=("$1")
@@ -205,19 +225,24 @@ train_and_note() { # KEY CUT METHOD SEED FINAL FLAGS-OF-BOTH... -- FLAGS-OF-TRAI
 	done
 	shift
 	folder=$state/$(printf '%s' "$key" | cksum | tr ' ' -)
+	[[ $method != *decay:* ]] || rm -rf "$folder"
 	mkdir -p "$folder"
+	[[ $method == *decay:* ]] || keep=(--checkpoint "$folder/client" --checkpoint-every "$every" --resume=if-any)
 	count_spent
 	before=$spent
 	set_insertion "$method"
 	fit_insertion "$cut" "$seed" "${both[@]}" || return 1
-	if [ "$method" != none ]; then
-		start_row_server "$folder/server"
-		where=(--server "127.0.0.1:$server_port" --cut "$cut" --codec "$(codec_of "$method")" "${insertion[@]}")
+	if [ ! -s "$folder/ended.json" ]; then
+		if [ "$method" != none ]; then
+			start_row_server "$folder/server"
+			where=(--server "127.0.0.1:$server_port" --cut "$cut" --codec "$(codec_of "$method")" "${insertion[@]}")
+		fi
+		${WRAP:-} "$build/gpclient" train --no-progress --threads "$threads" "${where[@]}" "${both[@]}" "${init[@]}" \
+			"${frozen[@]}" "$@" --seed "$seed" "${keep[@]}" --json >"$folder/train.json" 2>"$work/log" || status=$?
+		[ "$method" = none ] || stop_row_server
+		[ $status -ne 0 ] || mv "$folder/train.json" "$folder/ended.json"
 	fi
-	${WRAP:-} "$build/gpclient" train --no-progress --threads "$threads" "${where[@]}" "${both[@]}" "${init[@]}" "${frozen[@]}" "$@" \
-		--seed "$seed" --checkpoint "$folder/client" --checkpoint-every "$every" --resume=if-any --json \
-		>"$work/train.json" 2>"$work/log" || status=$?
-	[ "$method" = none ] || stop_row_server
+	[ $status -ne 0 ] || cp "$folder/ended.json" "$work/train.json"
 	count_spent
 	if [ $status -ne 0 ]; then
 		grep -q 'the training diverged' "$work/log" || { cat "$work/log" >&2 && return 1; }
@@ -612,9 +637,9 @@ for part in "${@:-all}"; do
 			"${each}_all"
 		done
 		;;
-	cifar | cuts | full | scratch | resnet | cifar100 | flowers | text | link) "${part}_all" ;;
 	table) ;;
-	*) echo "$usage" >&2 && exit 2 ;;
+	*) "${part}_all" ;;
 	esac
 done
 tables
+exit $failed
