@@ -97,8 +97,79 @@ void gp_trip_close(struct gp_trip_tensor *t)
 	gp_free_aligned(t->x);
 	gp_free_aligned(t->y);
 	gp_free_aligned(t->scratch);
+	gp_free_aligned(t->rows.x);
+	gp_free_aligned(t->sequences.x);
 	*t = (struct gp_trip_tensor){0};
 }
+
+/* --- texts without their padding ---------------------------------------------------------------------------------- */
+
+static int32_t length_at(const struct gp_st_tensor *length, int64_t i)
+{
+	int32_t n;
+	memcpy(&n, (const uint8_t *)length->data + 4 * i, sizeof n); /* little-endian, as the host */
+	return n;
+}
+
+/* The positions of all texts, and of the longest one; false: these are no lengths of the tensor's texts. */
+static bool count_positions(const struct gp_trip_tensor *t, const struct gp_st_tensor *length, int64_t *all,
+			    int64_t *longest)
+{
+	const int64_t *d = t->shape.dim;
+	*all = *longest = 0;
+	if (t->shape.ndim != 3 || length->dtype != GP_ST_I32 || length->count != (uint64_t)d[0])
+		return false;
+	for (int64_t i = 0; i < d[0]; i++) {
+		const int64_t n = length_at(length, i);
+		if (n < 1 || n > d[1])
+			return false;
+		*all += n;
+		*longest = n > *longest ? n : *longest;
+	}
+	return *all > 0;
+}
+
+static bool make_part(struct gp_trip_part *p, struct gp_shape shape)
+{
+	const uint64_t count = gp_shape_elements(&shape);
+	*p = (struct gp_trip_part){.shape = shape, .count = count, .x = gp_alloc_aligned(count * sizeof *p->x)};
+	return p->x != NULL;
+}
+
+enum gp_status gp_trip_drop_padding(struct gp_trip_tensor *t, const struct gp_st_tensor *length, bool *dropped,
+				    struct gp_err *err)
+{
+	const int64_t texts = t->shape.dim[0], positions = t->shape.dim[1], features = t->shape.dim[2];
+	int64_t all, longest;
+	*dropped = count_positions(t, length, &all, &longest);
+	if (!*dropped)
+		return GP_OK;
+	if (!make_part(&t->rows, (struct gp_shape){.ndim = 2, .dim = {all, features}}) ||
+	    !make_part(&t->sequences, (struct gp_shape){.ndim = 3, .dim = {texts, longest, features}}))
+		GP_FAIL(err, GP_NOMEM, "no memory for a tensor without its padding");
+	float *row = t->rows.x;
+	for (int64_t i = 0; i < texts; i++) {
+		const float *const x = t->x + i * positions * features;
+		const size_t n = (size_t)(length_at(length, i) * features), most = (size_t)(longest * features);
+		memcpy(row, x, n * sizeof *x);
+		memcpy(t->sequences.x + i * longest * features, x, most * sizeof *x);
+		row += n;
+	}
+	return GP_OK;
+}
+
+/* What a codec of this spec gets. */
+static struct gp_trip_part part_for(const struct gp_trip_tensor *t, const struct gp_codec_spec *spec)
+{
+	const enum gp_codec_lengths lengths = gp_codec_spec_lengths(spec);
+	if (t->rows.x && lengths == GP_CODEC_ELEMENTS)
+		return t->rows;
+	if (t->rows.x && lengths == GP_CODEC_SEQUENCES)
+		return t->sequences;
+	return (struct gp_trip_part){t->shape, t->tensor->count, t->x};
+}
+
+/* --- a codec on it ------------------------------------------------------------------------------------------------ */
 
 static void keep_fastest(uint64_t *best, uint64_t ns)
 {
@@ -115,12 +186,12 @@ static void note_first(const struct gp_codec *c, size_t len, struct gp_trip *out
 		out->skipped[i] = stats.skipped[i] > 0;
 }
 
-static enum gp_status warm_up(struct gp_trip_tensor *t, struct gp_codec *c, uint8_t *payload, int passes,
-			      struct gp_err *err)
+static enum gp_status warm_up(struct gp_trip_tensor *t, const struct gp_trip_part *p, struct gp_codec *c,
+			      uint8_t *payload, int passes, struct gp_err *err)
 {
 	size_t len;
 	for (int i = 0; i < passes && gp_codec_state_bytes(c) > 0; i++) {
-		GP_TRY(gp_codec_encode(c, t->x, 0, payload, gp_codec_bound(c), &len, err));
+		GP_TRY(gp_codec_encode(c, p->x, 0, payload, gp_codec_bound(c), &len, err));
 		GP_TRY(gp_codec_decode(c, (struct gp_span){payload, len}, t->y, err));
 	}
 	return GP_OK;
@@ -128,14 +199,14 @@ static enum gp_status warm_up(struct gp_trip_tensor *t, struct gp_codec *c, uint
 
 /* Always the same draw; an instance that remembers still gives other bytes each time, so that the first pass is the one
  * whose error is told, whatever the machine's speed. */
-static enum gp_status measure(struct gp_trip_tensor *t, struct gp_codec *c, uint8_t *payload, struct gp_trip *out,
-			      struct gp_err *err)
+static enum gp_status measure(struct gp_trip_tensor *t, const struct gp_trip_part *p, struct gp_codec *c,
+			      uint8_t *payload, struct gp_trip *out, struct gp_err *err)
 {
-	const uint64_t begin = gp_now_ns(), least_ns = t->tensor->count > 1 ? MEASURE_NS : 0;
+	const uint64_t begin = gp_now_ns(), least_ns = p->count > 1 ? MEASURE_NS : 0;
 	for (int i = 0; i < MEASURE_REPEATS || gp_now_ns() - begin < least_ns; i++) {
 		size_t len;
 		const uint64_t before = gp_now_ns();
-		GP_TRY(gp_codec_encode(c, t->x, 0, payload, gp_codec_bound(c), &len, err));
+		GP_TRY(gp_codec_encode(c, p->x, 0, payload, gp_codec_bound(c), &len, err));
 		const uint64_t between = gp_now_ns();
 		GP_TRY(gp_codec_decode(c, (struct gp_span){payload, len}, i ? t->scratch : t->y, err));
 		keep_fastest(&out->encode_ns, between - before);
@@ -149,11 +220,11 @@ static enum gp_status measure(struct gp_trip_tensor *t, struct gp_codec *c, uint
 	return GP_OK;
 }
 
-static void find_errors(const struct gp_trip_tensor *t, struct gp_trip *out)
+static void find_errors(const struct gp_trip_tensor *t, const struct gp_trip_part *p, struct gp_trip *out)
 {
 	double error = 0, xx = 0, yy = 0, xy = 0;
-	for (uint64_t i = 0; i < t->tensor->count; i++) {
-		const double x = (double)t->x[i], y = (double)t->y[i], d = fabs(x - y);
+	for (uint64_t i = 0; i < p->count; i++) {
+		const double x = (double)p->x[i], y = (double)t->y[i], d = fabs(x - y);
 		if (!isfinite(x))
 			continue;
 		error += d * d;
@@ -170,18 +241,19 @@ enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec 
 			   struct gp_err *err)
 {
 	struct gp_codec *c;
-	GP_TRY(gp_codec_new(spec, &t->shape, 0, &c, err));
-	*out = (struct gp_trip){.elements = t->tensor->count};
+	const struct gp_trip_part part = part_for(t, spec), *const p = &part;
+	GP_TRY(gp_codec_new(spec, &p->shape, 0, &c, err));
+	*out = (struct gp_trip){.elements = t->rows.x ? t->rows.count : t->tensor->count};
 	uint8_t *payload = gp_alloc_aligned(gp_codec_bound(c));
-	enum gp_status status = payload ? warm_up(t, c, payload, warmup, err)
+	enum gp_status status = payload ? warm_up(t, p, c, payload, warmup, err)
 					: gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__,
 						     "no memory for a payload of %zu bytes", gp_codec_bound(c));
 	if (status == GP_OK)
-		status = measure(t, c, payload, out, err);
+		status = measure(t, p, c, payload, out, err);
 	gp_free_aligned(payload);
 	gp_codec_free(c);
 	if (status == GP_OK)
-		find_errors(t, out);
+		find_errors(t, p, out);
 	return status;
 }
 

@@ -14,6 +14,13 @@
 
 /* A tensor of 4 dimensions lies in a file as PyTorch has it, (N,C,H,W), and is coded as it would be on the link,
  * (N,H,W,C); or it lies in the file like that already. */
+/* Elements that a codec gets. */
+struct gp_trip_part {
+	struct gp_shape shape;
+	uint64_t count;
+	float *x; /* gp_alloc_aligned, or NULL */
+};
+
 struct gp_trip_tensor {
 	struct gp_st_file *file;
 	const struct gp_st_tensor *tensor; /* as in the file */
@@ -21,6 +28,9 @@ struct gp_trip_tensor {
 	bool turned;                       /* the two differ */
 	float *x, *y;                      /* as coded; as the last codec that ran decoded it */
 	float *scratch;
+	/* After gp_trip_drop_padding: the positions alone, one after another (rows, features), and, for codecs that work
+	 * along a sequence, all up to the longest text's end (N, longest, features). */
+	struct gp_trip_part rows, sequences;
 };
 
 struct gp_trip {
@@ -38,6 +48,13 @@ struct gp_trip {
 enum gp_status gp_trip_open(const char *path, const char *name, bool channels_last, struct gp_trip_tensor *t,
 			    struct gp_err *err);
 void gp_trip_close(struct gp_trip_tensor *t);
+/*
+ * For a tensor (N,S,F) of texts, of which text n has length[n] positions: codecs get it from here on as chunks travel
+ * without their padding (PROTOCOL.md 4.4), and errors and bits are those of the positions. Codecs that remember a value
+ * for each place take the whole tensor still. False, and nothing changes: the tensor is none of N such texts.
+ */
+enum gp_status gp_trip_drop_padding(struct gp_trip_tensor *t, const struct gp_st_tensor *length, bool *dropped,
+				    struct gp_err *err);
 /* Codecs that remember see the tensor `warmup` times before anything is measured; others are not held up. */
 enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, struct gp_trip *out,
 			   struct gp_err *err);

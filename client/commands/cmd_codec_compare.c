@@ -32,7 +32,7 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codecs),
 	 .value = "A,B,...",
-	 .help = "specs, separated by commas, semicolons or spaces; default, with --bits alone: a list of some fifty "
+	 .help = "specs, separated by commas, semicolons or spaces; default, with --bits alone: a list of some eighty "
 		 "chains"},
 	{.name = "bits",
 	 .type = GP_OPT_REAL,
@@ -68,6 +68,11 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(channels_last),
 	 .help = "a tensor of 4 dimensions is (N,H,W,C) in the file, not (N,C,H,W)"},
+	{.name = "padding",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(padding),
+	 .help = "with the padding of texts, as 'train --pad max' sends them; else it is left out where FILE has their "
+		 "lengths, as capture writes them"},
 	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print one JSON object"},
 };
 
@@ -80,9 +85,11 @@ static const struct gp_opt_table table = {
 		 "with each codec in all directions, and which codec is recommended. Specs may also follow as\n"
 		 "arguments of their own.\n"
 		 "With --bits B, names the codec with the least relative error among those that have at most B\n"
-		 "bits per element, for each tensor and for all together. Every byte of the payload counts, also\n"
+		 "bits per element, for each tensor; and for all together the one whose largest error in a tensor\n"
+		 "is least among those with at most B bits on average over all elements. Every byte of the payload "
+		 "counts, also\n"
 		 "its header of a few bytes: with --bits 4, uniform:bits=4 is a little above. Give --codecs,\n"
-		 "--bits or both; without --codecs, some fifty chains are tried.\n"
+		 "--bits or both; without --codecs, some eighty chains are tried.\n"
 		 "A comma before KEY= belongs to the spec: uniform:bits=8,sortquant:bits=6,split=2 are two codecs.",
 	.examples = "  gpclient codec compare --in acts.safetensors --link 100mbit,20ms \\\n"
 		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n"
@@ -175,6 +182,34 @@ static int direction_of(const char *name)
 	return -1;
 }
 
+/* The lengths of texts that `capture` has written: "act_up.length". */
+static const struct gp_st_tensor *find_lengths(const struct gp_st_file *f)
+{
+	static const char end[] = ".length";
+	for (int i = 0; i < gp_st_count(f); i++) {
+		const struct gp_st_tensor *t = gp_st_at(f, i);
+		const size_t len = strlen(t->name);
+		if (direction_of(t->name) >= 0 && len >= sizeof end &&
+		    strcmp(t->name + len - (sizeof end - 1), end) == 0)
+			return t;
+	}
+	return NULL;
+}
+
+static enum gp_status drop_padding(const struct gp_comparison *c, struct gp_trip_tensor *t,
+				   struct gp_compared_column *column, struct gp_err *err)
+{
+	const struct gp_st_tensor *length = c->set.padding || column->direction < 0 ? NULL : find_lengths(t->file);
+	bool dropped = false;
+	if (length)
+		GP_TRY(gp_trip_drop_padding(t, length, &dropped, err));
+	if (!dropped)
+		return GP_OK;
+	column->positions = t->rows.shape.dim[0];
+	column->raw_bits = 32.0 * (double)t->rows.count;
+	return GP_OK;
+}
+
 /* What `train` refuses is refused here, too; there, the number of samples comes from the data. */
 static enum gp_status try_codec(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int direction, int warmup,
 				struct gp_trip *out, struct gp_err *err)
@@ -198,7 +233,7 @@ static enum gp_status measure(struct gp_comparison *c, const char *name, struct 
 	column->shape = t.tensor->shape;
 	column->raw_bits = 32.0 * (double)t.tensor->count;
 	c->tensors++;
-	enum gp_status status = GP_OK;
+	enum gp_status status = drop_padding(c, &t, column, err);
 	for (int i = 0; i < c->codecs && status == GP_OK; i++) {
 		struct gp_compared_cell *cell = &column->cell[i];
 		struct gp_err why = {0};

@@ -14,7 +14,7 @@
 #include "common/wire/direction.h"
 
 enum {
-	GP_COMPARED_CODECS = 64,
+	GP_COMPARED_CODECS = 96,
 	GP_COMPARED_TENSORS = 32,
 	GP_COMPARED_NAME = 128,
 	GP_COMPARED_WINDOW = 4 /* of train */
@@ -24,7 +24,7 @@ struct gp_comparison_settings {
 	const char *codecs, *in, *tensor, *link;
 	double max_error, bits; /* bits 0: none were given */
 	int64_t warmup;
-	bool json, channels_last;
+	bool json, channels_last, padding;
 };
 
 /* One codec on one tensor. */
@@ -39,6 +39,7 @@ struct gp_compared_column {
 	char name[GP_COMPARED_NAME];
 	int direction; /* enum gp_direction, or -1: another tensor */
 	struct gp_shape shape;
+	int64_t positions; /* of texts without their padding; 0: nothing was left out */
 	double raw_bits;
 	struct gp_compared_cell cell[GP_COMPARED_CODECS];
 	int order[GP_COMPARED_CODECS]; /* in which codecs are shown */

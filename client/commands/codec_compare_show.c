@@ -51,6 +51,7 @@ static json_t *column_json(const struct gp_comparison *c, const struct gp_compar
 		json_array_append_new(rows, cell_json(c, &column->cell[column->order[i]], column->order[i]));
 	json_t *o =
 		json_pack("{s:o, s:o, s:o}", "tensor", gp_job_text_json(column->name), "shape", shape, "codecs", rows);
+	json_object_set_new(o, "positions", column->positions > 0 ? json_integer(column->positions) : json_null());
 	if (c->set.bits > 0)
 		json_object_set_new(o, "best_at_bits", spec_json(c, column->within ? column->order[0] : -1));
 	return o;
@@ -176,14 +177,19 @@ static void print_best_together(const struct gp_comparison *c)
 		return;
 	}
 	const struct gp_best_row row = gp_comparison_together(c, c->best);
-	printf("Best in all tensors together: %s, %.3f bits per element, relative error at most %.3g.\n",
+	printf("Best in all tensors together: %s, %.3f bits per element on average, relative error at most %.3g in "
+	       "each.\n",
 	       c->asked[c->best], row.bits, row.error);
 }
 
 static void print_column(const struct gp_comparison *c, const struct gp_compared_column *column, int width)
 {
 	char shape[80];
-	printf("%s (%s)\n", column->name, gp_shape_text(&column->shape, shape, sizeof shape));
+	printf("%s (%s", column->name, gp_shape_text(&column->shape, shape, sizeof shape));
+	if (column->positions > 0)
+		printf("; without padding: %lld of %lld positions", (long long)column->positions,
+		       (long long)(column->shape.dim[0] * column->shape.dim[1]));
+	printf(")\n");
 	printf("%-*s %9s %9s %9s %9s %8s %8s  %s\n", width, "codec", "bits/el.", "rel. err", "max. err", "cosine",
 	       "encode", "decode", "pays below");
 	for (int i = 0; i < c->codecs; i++) {

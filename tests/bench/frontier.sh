@@ -25,11 +25,15 @@
 # one of these behind "insert=SPEC;" (an insertion at both cuts) or "insert-up=SPEC;" (one
 # between head and body). CODECS, INSERTIONS, TEXT_INSERTIONS have the methods; SEEDS,
 # THREADS, EPOCHS, ROWS, FIT and the other variables below change settings; WRAP=COMMAND is
-# put before every command.
+# put before every command. The status is 1 where a run failed, or a part that was asked for
+# by its name could not be run; what is wanted and missed is told and is no failure.
 
 set -u -o pipefail
 usage="usage: $0 BUILD-FOLDER RESULTS FLOWERS CIFAR10 WEIGHTS GLUE TOKENIZER TEXT-WEIGHTS [flowers|cifar|text|table...]"
+[ "${1:-}" != --help ] || { sed -n '4,32s/^# \{0,1\}//p' "$0" && exit; }
 [ $# -ge 8 ] || { echo "$usage" >&2 && exit 2; }
+[ -x "$1/gpclient" ] || { echo "$1 is no folder of a build: it has no gpclient; $usage" >&2 && exit 2; }
+[ ! -d "$2" ] || { echo "RESULTS ('$2') is a folder; it is a file that this script makes" >&2 && exit 2; }
 for part in "${@:9}"; do # a wrong word is to be told now, not after a day
 	case $part in all | flowers | cifar | text | table) ;; *) echo "no part is named '$part'; $usage" >&2 && exit 2 ;; esac
 done
@@ -46,7 +50,7 @@ fit=${FIT:-200}                                                          # steps
 epochs=${EPOCHS:-2} rate=${RATE:-0.0005} chunks=${CHUNKS:-8} cut=${CUT:-1:-1} # of pictures
 text_model=${TEXT_MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024} rows=${ROWS:-10000} max=${MAX:-128}
 text_epochs=${TEXT_EPOCHS:-${EPOCHS:-3}} text_rate=${TEXT_RATE:-2e-4} text_cut=${TEXT_CUT:-type1}
-codecs=${CODECS:-raw
+codecs=${CODECS-raw
 	uniform:bits=8 uniform:bits=8+rans uniform:bits=6 uniform:bits=6+rans uniform:bits=4 uniform:bits=4+rans
 	sortquant:bits=6,split=2 sortquant:bits=4,split=2 sortquant:bits=2,split=2 sortquant:bits=3,split=1 kmeans:bits=4
 	block:bits=8,size=128 block:bits=8,size=128+rans block:bits=6,size=128 block:bits=6,size=128+rans
@@ -61,15 +65,15 @@ codecs=${CODECS:-raw
 	mxfp8 mxfp8+rans mxfp6 mxfp6+rans mxfp4 mxfp4+rans nvfp4 nvfp4+rans fp8:format=e4m3/fp8:format=e5m2 s2fp8
 	block:bits=3,size=32/block:bits=4,size=32
 	smaq:main=6,outlier=8 qsgd:bits=4 alq:bits=4 topk:ratio=0.1+uniform:bits=8 poweriter:rank=4}
-insertions=${INSERTIONS:-insert-up=bottleneck:dim=8,start=pca;raw insert-up=bottleneck:dim=8,start=pca;block:bits=4,size=32}
+insertions=${INSERTIONS-insert-up=bottleneck:dim=8,start=pca;raw insert-up=bottleneck:dim=8,start=pca;block:bits=4,size=32}
 # 256 features: at most 0.5 bits for each of them, and linear layers of the same rank beside.
-text_insertions=${TEXT_INSERTIONS:-insert=bottleneck:dim=32,start=pca;raw insert=bottleneck:dim=14,start=pca;uniform:bits=8
+text_insertions=${TEXT_INSERTIONS-insert=bottleneck:dim=32,start=pca;raw insert=bottleneck:dim=14,start=pca;uniform:bits=8
 	insert=bottleneck:dim=24,start=pca;block:bits=4,size=32 insert=bottleneck:dim=16,start=pca;block:bits=4,size=32
 	insert=bottleneck:dim=32,start=pca;block:bits=3,size=128 insert=bottleneck:dim=8,start=pca;block:bits=6,size=128
 	insert=linear:rank=24,dim=feature,start=pca;block:bits=4,size=32
 	insert=linear:rank=16,dim=feature,start=pca;block:bits=4,size=32}
 
-touch "$results" || exit 1
+[ "$*" = table ] || touch "$results" || exit 1
 results=$(realpath "$results")
 failed=0
 
@@ -186,6 +190,7 @@ run() { # KEY METHOD FUNCTION ARGUMENT...
 have() { # PART WHAT PATH
 	[ "$3" != - ] && [ -r "$3" ] && return
 	echo "$1: not run: no $2 ('$3')"
+	[ "$3" = - ] || failed=1
 	return 1
 }
 
@@ -240,6 +245,10 @@ text_all() {
 	done
 }
 
+if [ "$*" = table ] && [ ! -s "$results" ]; then
+	echo "$results has no runs: nothing to show" >&2
+	exit 1
+fi
 for part in "${@:-all}"; do
 	case $part in
 	all) flowers_all && cifar_all && text_all ;;

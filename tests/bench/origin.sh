@@ -32,6 +32,7 @@
 
 set -u -o pipefail
 usage="usage: $0 BUILD-FOLDER RESULTS CIFAR10 WEIGHTS [cifar|cuts|full|scratch|resnet|cifar100|flowers|text|link|table...]"
+[ "${1:-}" != --help ] || { sed -n '4,37s/^# \{0,1\}//p' "$0" && exit; }
 [ $# -ge 4 ] || { echo "$usage" >&2 && exit 2; }
 [ -x "$1/gpclient" ] || { echo "$1 is no folder of a build: it has no gpclient; $usage" >&2 && exit 2; }
 for part in "${@:5}"; do # a wrong word is to be told now, not after hours
@@ -213,9 +214,9 @@ fit_text() {
 	[ "$fit" -eq 0 ] || printf ' at %s from %s%s' "$fit_lr" "$start" "${freeze:+, frozen $freeze}"
 }
 
-# Trains with checkpoints in a folder of its own, where the figures of a training that has ended stay until they are noted. Notes accuracy, rate, payload bytes and seconds per batch, processor
-# seconds of all processes, steps that these were for, the share of ranks at the end, the parameters' digest. A run that
-# diverged has nan for its accuracy.
+# Trains with checkpoints in a folder of its own, where the figures of a training that has ended stay until they are
+# noted: accuracy, rate, payload bytes and seconds per batch, processor seconds of all processes, steps that these were
+# for, the share of ranks at the end, the parameters' digest. A run that diverged has nan for its accuracy.
 train_and_note() { # KEY CUT METHOD SEED FINAL FLAGS-OF-BOTH... -- FLAGS-OF-TRAIN...
 	local key=$1 cut=$2 method=$3 seed=$4 final=$5 both=() where=(--local) folder before rate=1 status=0 keep=()
 	shift 5

@@ -5,6 +5,13 @@
 # they were. Sourced, with `results` set to the file. Its lines have columns separated by tabs, of which the first ones
 # name the run: its key.
 
+# A line that was cut off, as on a full disk, is no finished run, and the next one must not stand behind it.
+# shellcheck disable=SC2154 # who sources this sets results
+if [ -s "$results" ] && [ "$(tail -c 1 "$results")" != '' ]; then
+	echo "the last line of $results is cut off: it is taken out" >&2
+	sed -i '$ d' "$results"
+fi
+
 key() { # COLUMN...
 	local IFS=$'\t'
 	printf '%s' "$*"
