@@ -73,6 +73,7 @@ size=${SIZE:-96} epochs=${EPOCHS:-3} batch=${BATCH:-64} chunks=${CHUNKS:-8} lr=$
 codecs=${CODECS:-uniform:bits=16 sortquant:bits=12,split=4 sortquant:bits=9,split=3 sortquant:bits=6,split=2
 	sortquant:bits=3,split=1 topk:ratio=0.5 topk:ratio=0.2 topk:ratio=0.1 insert=flop-2 insert=rate-070
 	downsample:factor=2 poweriter:rank=4}
+full_codecs=${FULL_CODECS-sortquant:bits=6,split=2 sortquant:bits=3,split=1 insert=flop-2}
 cuts=${CUTS:-1:-1 2:-2 2:-1 1:-2} # between blocks
 scratch_size=${SCRATCH_SIZE:-64} scratch_epochs=${SCRATCH_EPOCHS:-10} scratch_batch=${SCRATCH_BATCH:-256}
 scratch_lr=${SCRATCH_LR:-0.1} scratch_norm=${SCRATCH_BATCH_NORM:-chunk} scratch_warmup=${SCRATCH_WARMUP:-40}
@@ -312,7 +313,7 @@ cuts_all() {
 full_all() {
 	local method
 	[ -n "$full" ] || { not_run full FULL && return; }
-	for method in none sortquant:bits=6,split=2 sortquant:bits=3,split=1 insert=flop-2; do
+	for method in none $full_codecs; do
 		finetune_row full "cifar10:$full" $mobilenet $origin_cut "$method" "$first"
 	done
 }
