@@ -98,6 +98,9 @@ static enum gp_status check_alphabet(const char *text, size_t len, struct gp_err
 		GP_FAIL(err, GP_USAGE,
 			"codec spec: character %zu is a blank; write it without, as in sortquant:bits=6,split=2",
 			good + 1);
+	if (good < len && text[good] >= 'A' && text[good] <= 'Z')
+		GP_FAIL(err, GP_USAGE, "codec spec: character %zu is '%c'; names and keys are in lower case", good + 1,
+			text[good]);
 	if (good < len)
 		GP_FAIL(err, GP_USAGE, "codec spec: character %zu (0x%02x) is not one of a-z 0-9 _ . : = , + -",
 			good + 1, (unsigned)(unsigned char)text[good]);
@@ -117,6 +120,9 @@ enum gp_status gp_codec_spec_parse(const char *text, struct gp_codec_spec *out, 
 	while (gp_text_cut(&rest, '+', &stage)) {
 		if (spec.stages == GP_CODEC_MAX_STAGES)
 			GP_FAIL(err, GP_USAGE, "codec spec has more than %d stages", GP_CODEC_MAX_STAGES);
+		if (stage.len == 0)
+			GP_FAIL(err, GP_USAGE, "codec spec: stage %d is missing, before or behind a '+'",
+				spec.stages + 1);
 		GP_TRY(parse_stage(spec.stages + 1, stage, &spec.stage[spec.stages], err));
 		spec.stages++;
 	}

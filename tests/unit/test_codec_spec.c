@@ -111,13 +111,15 @@ static void malformed_texts_are_refused(void **state)
 	(void)state;
 	assert_refused("", "empty");
 	assert_refused(":", "stage 1: no codec is named ''");
-	assert_refused("+", "stage 1: no codec is named ''");
+	assert_refused("+", "stage 1 is missing, before or behind a '+'");
+	assert_refused("uniform+", "stage 2 is missing");
+	assert_refused("uniform++rans", "stage 2 is missing");
 	assert_refused("raw+", "stage 2");
 	assert_refused("uniform:", "is not key=value (keys: bits=1..16 (8))");
 	assert_refused("uniform:bits", "is not key=value (keys: bits=1..16 (8))");
 	assert_refused("uniform:bits=8,", "is not key=value (keys: bits=1..16 (8))");
 	assert_refused("uniform:=8", "is not key=value (keys: bits=1..16 (8))");
-	assert_refused("Raw", "character 1 (0x52)");
+	assert_refused("Raw", "character 1 is 'R'; names and keys are in lower case");
 	assert_refused("raw\n", "character 4 (0x0a)");
 	assert_refused("raw\xff", "character 4 (0xff)");
 	assert_refused("averyveryveryverylongcodecname",
