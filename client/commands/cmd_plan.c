@@ -406,6 +406,9 @@ static enum gp_status prepare(struct planning *p, struct gp_err *err)
 		GP_FAIL(err, GP_INVALID, "%s has %d blocks, and a cut needs three", site->job.model,
 			site->job.graph->blocks);
 	GP_TRY(gp_plan_site_settle(site, s->same_machine, s->seconds, err));
+	if (site->job.session.decays.count > 0)
+		fprintf(stderr,
+			"note: ranks shrink in the training (--insert decay); what is predicted is its first steps\n");
 	choose_chunks(p);
 	GP_TRY(choose_cuts(p, err));
 	w->server = (struct gp_plan_speed){s->server_speed, s->server_speed, s->server_speed, s->server_speed};
