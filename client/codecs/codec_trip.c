@@ -151,10 +151,13 @@ enum gp_status gp_trip_drop_padding(struct gp_trip_tensor *t, const struct gp_st
 	for (int64_t i = 0; i < texts; i++) {
 		const float *const x = t->x + i * positions * features;
 		const size_t n = (size_t)(length_at(length, i) * features), most = (size_t)(longest * features);
+		float *const sequence = t->sequences.x + i * longest * features;
 		memcpy(row, x, n * sizeof *x);
-		memcpy(t->sequences.x + i * longest * features, x, most * sizeof *x);
+		memcpy(sequence, x, n * sizeof *x);
+		memset(sequence + n, 0, (most - n) * sizeof *x);
 		row += n;
 	}
+	t->length = length;
 	return GP_OK;
 }
 
@@ -220,6 +223,16 @@ static enum gp_status measure(struct gp_trip_tensor *t, const struct gp_trip_par
 	return GP_OK;
 }
 
+/* The receiver clears the positions that a text does not have. */
+static void clear_padding(const struct gp_trip_tensor *t, const struct gp_trip_part *p)
+{
+	const int64_t *d = p->shape.dim;
+	for (int64_t i = 0; i < d[0]; i++) {
+		const int64_t n = length_at(t->length, i);
+		memset(t->y + (i * d[1] + n) * d[2], 0, (size_t)((d[1] - n) * d[2]) * sizeof *t->y);
+	}
+}
+
 static void find_errors(const struct gp_trip_tensor *t, const struct gp_trip_part *p, struct gp_trip *out)
 {
 	double error = 0, xx = 0, yy = 0, xy = 0;
@@ -252,6 +265,8 @@ enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec 
 		status = measure(t, p, c, payload, out, err);
 	gp_free_aligned(payload);
 	gp_codec_free(c);
+	if (status == GP_OK && t->length && p->x == t->sequences.x)
+		clear_padding(t, p);
 	if (status == GP_OK)
 		find_errors(t, p, out);
 	return status;

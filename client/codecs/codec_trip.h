@@ -12,8 +12,6 @@
 #include "common/codec/codec.h"
 #include "common/store/safetensors.h"
 
-/* A tensor of 4 dimensions lies in a file as PyTorch has it, (N,C,H,W), and is coded as it would be on the link,
- * (N,H,W,C); or it lies in the file like that already. */
 /* Elements that a codec gets. */
 struct gp_trip_part {
 	struct gp_shape shape;
@@ -21,6 +19,8 @@ struct gp_trip_part {
 	float *x; /* gp_alloc_aligned, or NULL */
 };
 
+/* A tensor of 4 dimensions lies in a file as PyTorch has it, (N,C,H,W), and is coded as it would be on the link,
+ * (N,H,W,C); or it lies in the file like that already. */
 struct gp_trip_tensor {
 	struct gp_st_file *file;
 	const struct gp_st_tensor *tensor; /* as in the file */
@@ -31,6 +31,7 @@ struct gp_trip_tensor {
 	/* After gp_trip_drop_padding: the positions alone, one after another (rows, features), and, for codecs that work
 	 * along a sequence, all up to the longest text's end (N, longest, features). */
 	struct gp_trip_part rows, sequences;
+	const struct gp_st_tensor *length; /* of each text; NULL: as in the file */
 };
 
 struct gp_trip {
@@ -50,8 +51,10 @@ enum gp_status gp_trip_open(const char *path, const char *name, bool channels_la
 void gp_trip_close(struct gp_trip_tensor *t);
 /*
  * For a tensor (N,S,F) of texts, of which text n has length[n] positions: codecs get it from here on as chunks travel
- * without their padding (PROTOCOL.md 4.4), and errors and bits are those of the positions. Codecs that remember a value
- * for each place take the whole tensor still. False, and nothing changes: the tensor is none of N such texts.
+ * without their padding (PROTOCOL.md 4.4), those along a sequence with zeros there, and bits are for each element of the
+ * positions. (The counts that travel before a payload, 4 bytes a text, are not among them.) Codecs that remember a value
+ * for each place (ef, delta) take the whole tensor still, and their errors are of all of it. `length` stays until t is
+ * closed. *dropped false, and nothing changes: the tensor is none of N such texts.
  */
 enum gp_status gp_trip_drop_padding(struct gp_trip_tensor *t, const struct gp_st_tensor *length, bool *dropped,
 				    struct gp_err *err);

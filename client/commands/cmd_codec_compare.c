@@ -32,7 +32,7 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codecs),
 	 .value = "A,B,...",
-	 .help = "specs, separated by commas, semicolons or spaces; default, with --bits alone: a list of some eighty "
+	 .help = "specs, separated by commas, semicolons or spaces; default, with --bits alone: a list of some seventy "
 		 "chains"},
 	{.name = "bits",
 	 .type = GP_OPT_REAL,
@@ -86,10 +86,9 @@ static const struct gp_opt_table table = {
 		 "arguments of their own.\n"
 		 "With --bits B, names the codec with the least relative error among those that have at most B\n"
 		 "bits per element, for each tensor; and for all together the one whose largest error in a tensor\n"
-		 "is least among those with at most B bits on average over all elements. Every byte of the payload "
-		 "counts, also\n"
-		 "its header of a few bytes: with --bits 4, uniform:bits=4 is a little above. Give --codecs,\n"
-		 "--bits or both; without --codecs, some eighty chains are tried.\n"
+		 "is least among those with at most B bits on average over all elements. Every byte of the\n"
+		 "payload counts, also its header of a few bytes: with --bits 4, uniform:bits=4 is a little above.\n"
+		 "Give --codecs, --bits or both; without --codecs, some seventy chains are tried.\n"
 		 "A comma before KEY= belongs to the spec: uniform:bits=8,sortquant:bits=6,split=2 are two codecs.",
 	.examples = "  gpclient codec compare --in acts.safetensors --link 100mbit,20ms \\\n"
 		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n"
@@ -118,12 +117,21 @@ static enum gp_status add_specs(struct gp_comparison *c, const char *text, struc
 	return gp_codec_specs_each(text, "--codecs", add_spec, c, err);
 }
 
-/* The list that is tried where the user names no codec. */
+static bool is_asked(const struct gp_comparison *c, const char *text)
+{
+	for (int i = 0; i < c->codecs; i++)
+		if (strcmp(c->asked[i], text) == 0)
+			return true;
+	return false;
+}
+
+/* The list that is tried where the user names no codec. With many bits several chains have the largest budget. */
 static enum gp_status add_chains(struct gp_comparison *c, struct gp_err *err)
 {
 	char text[GP_CODEC_SPEC_MAX];
 	for (int i = 0; gp_best_chain(c->set.bits, i, text, sizeof text); i++)
-		GP_TRY(add_spec(c, text, err));
+		if (!is_asked(c, text))
+			GP_TRY(add_spec(c, text, err));
 	return GP_OK;
 }
 

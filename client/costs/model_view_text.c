@@ -248,9 +248,13 @@ static void print_ranks(const struct gp_insert_spec *spec, FILE *to)
 		if (s->kind != GP_INSERT_DECAY)
 			continue;
 		fprintf(to, "  rank, every %d steps:", s->every);
-		for (int k = 0; k <= s->times; k++)
-			fprintf(to, " %lld", (long long)gp_decay_rank(&d, s->rank, (uint64_t)k * d.every));
-		fprintf(to, "; costs and rates below are those of the first\n");
+		int64_t rank = s->rank;
+		for (int k = 0; k <= s->times && rank > 0; k++) {
+			rank = gp_decay_rank(&d, s->rank, (uint64_t)k * d.every);
+			fprintf(to, " %lld", (long long)rank);
+		}
+		fprintf(to, rank > 0 ? "; costs and rates below are those of the first\n"
+				     : ": train refuses this, as nothing would cross in the end\n");
 	}
 }
 

@@ -187,9 +187,9 @@ static enum gp_status read_set(struct gp_text text, const char *flag, struct gp_
 	while (kind < KINDS && !gp_text_is(s.name, kinds[kind]))
 		kind++;
 	if (kind == KINDS && s.name.len == 0)
-		GP_FAIL(err, GP_USAGE, "--%s: nothing stands before or behind a '/' (%s)", flag, GP_INSERT_CHOICES);
+		GP_FAIL(err, GP_USAGE, "--%s: the name of an insertion is missing (%s)", flag, GP_INSERT_CHOICES);
 	if (kind == KINDS && (gp_text_is(s.name, "none") || is_preset(s.name)))
-		GP_FAIL(err, GP_USAGE, "--%s: %.*s stands alone, without other sets", flag, GP_TEXT_ARG(s.name));
+		GP_FAIL(err, GP_USAGE, "--%s: %.*s takes no keys and no other sets", flag, GP_TEXT_ARG(s.name));
 	if (kind == KINDS) {
 		gp_spec_unknown(&s, "insertion", kinds, KINDS, err);
 		return gp_err_prefix(err, "--%s", flag);
@@ -246,6 +246,11 @@ static bool has_kind(const struct gp_insert_spec *s, enum gp_insert_kind kind)
 /* A rank that shrinks reaches the decoder through layers with one input (gp_decays_check). */
 static enum gp_status check_together(const struct gp_insert_spec *s, const char *flag, struct gp_err *err)
 {
+	if (has_kind(s, GP_INSERT_BOTTLENECK) && has_kind(s, GP_INSERT_DECAY))
+		GP_FAIL(err, GP_USAGE,
+			"--%s: bottleneck and decay do not go together at one cut: bottleneck needs a fixed rank "
+			"before it and behind it, such as that of linear",
+			flag);
 	for (int i = 0; i + 1 < s->sets; i++)
 		for (int k = i + 1; k < s->sets; k++)
 			if (s->set[i].kind == GP_INSERT_DECAY && s->set[k].kind != GP_INSERT_CONV &&
@@ -254,11 +259,6 @@ static enum gp_status check_together(const struct gp_insert_spec *s, const char 
 					"--%s: no set along the same dimension can stand behind a decay, whose rank "
 					"changes: put decay last, or give the other one dim=%s",
 					flag, s->set[i].dim == GP_INSERT_FEATURE ? "sequence" : "feature");
-	if (has_kind(s, GP_INSERT_BOTTLENECK) && has_kind(s, GP_INSERT_DECAY))
-		GP_FAIL(err, GP_USAGE,
-			"--%s: bottleneck and decay do not go together at one cut: bottleneck needs a fixed rank "
-			"before it and behind it, such as that of linear",
-			flag);
 	return GP_OK;
 }
 

@@ -99,7 +99,7 @@ struct gp_job {
 	struct gp_cut cut;
 	struct gp_insertion insertion;         /* from the flags, or the file of --init */
 	bool insertion_of_file;                /* from the file of --init, at one end at least */
-	bool insertion_loaded[GP_INSERT_ENDS]; /* the file of --init has its weights */
+	bool insertion_loaded[GP_INSERT_ENDS]; /* from the file of --init */
 	bool drop_padding;                     /* padding does not travel (padding.h); set by gp_job_build */
 	bool values;                           /* the data has values to predict, not classes */
 	struct gp_bn_attr norm_mode;           /* what --batch-norm says */

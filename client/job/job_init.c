@@ -39,9 +39,10 @@ static bool takes_weights(const struct gp_job *j, const struct gp_job_settings *
 	return j->saved.insert[end][0] && j->insertion.end[end].spec.sets > 0 && !is_skipped(set, end);
 }
 
+/* At one end at least. */
 static bool takes_any(const struct gp_job *j, const struct gp_job_settings *set)
 {
-	return j->insertion_of_file || takes_weights(j, set, GP_INSERT_UP) || takes_weights(j, set, GP_INSERT_DOWN);
+	return takes_weights(j, set, GP_INSERT_UP) || takes_weights(j, set, GP_INSERT_DOWN);
 }
 
 /* A new classifier is for the classes of the data. Texts are as long as those of the data; the table of positions stays. */
@@ -301,7 +302,7 @@ enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *s
 		j->insertion_of_file = j->insertion_of_file || of_file[e];
 	}
 	GP_TRY(gp_insertion_parse(set->insert, text[GP_INSERT_UP], text[GP_INSERT_DOWN], &j->insertion, err));
-	if (!set->cut && takes_any(j, set))
+	if (!set->cut && (j->insertion_of_file || takes_any(j, set)))
 		set->cut = j->saved.cut;
 	for (int e = 0; e < GP_INSERT_ENDS; e++)
 		if (of_file[e] && j->saved.steps > 0) /* else its schedule has not begun: insert-fit */
@@ -309,8 +310,11 @@ enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *s
 	return GP_OK;
 }
 
+/* What a flag may not say is damage in a file. */
 static enum gp_status blame_file(const struct gp_job *j, struct gp_err *err)
 {
+	if (err->code != GP_USAGE && err->code != GP_INVALID)
+		return err->code;
 	err->code = GP_INVALID;
 	return gp_err_prefix(err, "%s says of its insertions", j->set->init);
 }
@@ -413,8 +417,8 @@ static enum gp_status check_alike(const struct gp_job *j, enum gp_insert_end end
 	GP_TRY(gp_insert_spec_parse(j->saved.insert[end], "insert", end, &saved, err));
 	if (!gp_insert_specs_alike(&saved, &j->insertion.end[end].spec))
 		GP_FAIL(err, GP_USAGE,
-			"%s has --insert-%s %s, not %s: leave --%s out to take the file's, or begin with new layers by "
-			"--init-skip 'insert_%s*'",
+			"%.80s has --insert-%s %.60s, not %.60s: leave --%s out to take the file's, or begin with new "
+			"layers by --init-skip 'insert_%s*'",
 			j->set->init, name, j->saved.insert[end],
 			gp_insert_spec_text(&j->insertion.end[end].spec, text), j->insertion.end[end].flag, name);
 	return GP_OK;
@@ -473,6 +477,11 @@ static void note_untied(const struct gp_job *j, const struct gp_weights_report *
 			g->param[g->tied[1]].name, j->set->init, g->param[g->tied[0]].name);
 }
 
+static bool takes_by_flag(const struct gp_job *j, enum gp_insert_end end)
+{
+	return takes_weights(j, j->set, end) && !is_of_file(j, end);
+}
+
 /* Such as the pooler of Hugging Face's files, which their own classes leave out. */
 static enum gp_status load_all(struct gp_job *j, struct gp_err *err)
 {
@@ -483,7 +492,7 @@ static enum gp_status load_all(struct gp_job *j, struct gp_err *err)
 	}
 	if (r.loaded > 0 && !r.mismatched && (r.unexpected || r.missing))
 		gp_err_prefix(err, "--init (--init-skip PATTERN leaves tensors out)");
-	else if (r.mismatched && (takes_weights(j, j->set, GP_INSERT_UP) || takes_weights(j, j->set, GP_INSERT_DOWN)))
+	else if (r.mismatched && (takes_by_flag(j, GP_INSERT_UP) || takes_by_flag(j, GP_INSERT_DOWN)))
 		gp_err_prefix(err, "--init (without --insert it brings its own insertions with it; --init-skip "
 				   "'insert*' begins with new ones)");
 	return err->code;

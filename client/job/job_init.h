@@ -20,7 +20,8 @@ enum gp_status gp_job_check_init(const struct gp_job *j, const struct gp_dataset
 
 /* The insertions: of the flags, and of the file where no flag names one for that end; then its cut, too, without --cut. */
 enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err);
-/* The cut, of the graph without insertions: GP_USAGE where those of the file stand elsewhere. */
+/* The cut, of the graph without insertions: GP_USAGE where those of the file stand elsewhere,
+ * GP_INVALID where the file says a cut that there is not. */
 enum gp_status gp_job_read_cut(struct gp_job *j, struct gp_err *err);
 /* Puts the insertions into the graph: GP_INVALID where the file's text says what cannot stand there. */
 enum gp_status gp_job_put_insertions(struct gp_job *j, struct gp_err *err);

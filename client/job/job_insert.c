@@ -89,12 +89,12 @@ void gp_job_warn_of_ranks(const struct gp_job *j, uint64_t steps)
 {
 	for (int i = 0; i < j->session.decays.count; i++) {
 		const struct gp_decay *d = &j->session.decays.decay[i];
-		const uint64_t changes = (steps - 1) / d->every; /* one at the very end would serve nobody */
-		if (steps > 0 && changes < d->times)
+		const uint64_t changes = steps / d->every;
+		if (changes < d->times)
 			gp_log(model, GP_LOG_WARN,
-			       "the rank of %s is to change %u times, every %u steps; this training of %llu steps "
-			       "comes "
-			       "to %llu of these changes",
+			       "the rank of %s is to change %u times, every %u steps; in a training of %llu steps it "
+			       "changes "
+			       "%llu times",
 			       d->encoder, d->times, d->every, (unsigned long long)steps, (unsigned long long)changes);
 	}
 }

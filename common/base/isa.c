@@ -21,7 +21,7 @@ static pthread_once_t asked = PTHREAD_ONCE_INIT;
 static atomic_int limit = GP_ISA_AVX512;
 
 #if defined(__x86_64__)
-/* Two that are no names which every compiler's __builtin_cpu_supports knows. */
+/* Two names that not every compiler's __builtin_cpu_supports knows. */
 static bool has_f16c(void)
 {
 	unsigned a, b, c, d;

@@ -40,8 +40,8 @@ struct gp_codec_stage_spec {
 
 /* A parsed chain. Plain data: may be copied. */
 struct gp_codec_spec {
-	char text
-		[GP_CODEC_SPEC_MAX]; /* canonical form: keys are written out, but for some that have their default; parse(text) gives the same spec */
+	/* Canonical: keys are written out, but for some that have their default; parsed, it gives the same spec. */
+	char text[GP_CODEC_SPEC_MAX];
 	int stages;
 	struct gp_codec_stage_spec stage[GP_CODEC_MAX_STAGES];
 };

@@ -25,8 +25,8 @@
 # one of these behind "insert=SPEC;" (an insertion at both cuts) or "insert-up=SPEC;" (one
 # between head and body). CODECS, INSERTIONS, TEXT_INSERTIONS have the methods; SEEDS,
 # THREADS, EPOCHS, ROWS, FIT and the other variables below change settings; WRAP=COMMAND is
-# put before every command. The status is 1 where a run failed, or a part that was asked for
-# by its name could not be run; what is wanted and missed is told and is no failure.
+# put before every command. The status is 1 where a run failed, or a folder or file that was
+# given cannot be read; what is wanted and missed is told and is no failure.
 
 set -u -o pipefail
 usage="usage: $0 BUILD-FOLDER RESULTS FLOWERS CIFAR10 WEIGHTS GLUE TOKENIZER TEXT-WEIGHTS [flowers|cifar|text|table...]"

@@ -23,8 +23,9 @@
 # RESULTS is a file with a line for each run that is finished, with the settings that make
 # a difference; runs that it has are not run again, and one that was stopped goes on from
 # its last checkpoint (RESULTS.d), so that the script may be stopped at any time. Runs with
-# decaying ranks begin anew, as their rate is that of a whole training. Each run
-# goes through a gpserverd of its own over loopback; those without a codec and without an
+# decaying ranks begin anew, as their rate is that of a whole training. Several of these
+# scripts may write to one RESULTS, if no two of them train the same row. Each run goes
+# through a gpserverd of its own over loopback; those without a codec and without an
 # insertion are local, which ends in the same bits (tests/e2e/parity.sh). Rates are payload
 # bytes by those of the same cut without codec and insertion. All of it takes hours:
 # `table` says how many core seconds each row has taken. WRAP=COMMAND is put before every
@@ -32,7 +33,7 @@
 
 set -u -o pipefail
 usage="usage: $0 BUILD-FOLDER RESULTS CIFAR10 WEIGHTS [cifar|cuts|full|scratch|resnet|cifar100|flowers|text|link|table...]"
-[ "${1:-}" != --help ] || { sed -n '4,37s/^# \{0,1\}//p' "$0" && exit; }
+[ "${1:-}" != --help ] || { sed -n '4,38s/^# \{0,1\}//p' "$0" && exit; }
 [ $# -ge 4 ] || { echo "$usage" >&2 && exit 2; }
 [ -x "$1/gpclient" ] || { echo "$1 is no folder of a build: it has no gpclient; $usage" >&2 && exit 2; }
 for part in "${@:5}"; do # a wrong word is to be told now, not after hours
@@ -41,7 +42,6 @@ for part in "${@:5}"; do # a wrong word is to be told now, not after hours
 	*) echo "no part is named '$part'; $usage" >&2 && exit 2 ;;
 	esac
 done
-[ -r "$3" ] && [ -r "$4" ] || { echo "CIFAR10 ('$3') or WEIGHTS ('$4') cannot be read; $usage" >&2 && exit 2; }
 results=$2 cifar=$3 weights=$4
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
@@ -91,7 +91,7 @@ full=${FULL:-} cifar100=${CIFAR100:-} flowers=${FLOWERS:-} glue=${GLUE:-} tokeni
 
 export LC_ALL=C
 touch "$results" || exit 1
-results=$(realpath "$results") weights=$(realpath "$weights")
+results=$(realpath "$results") weights=$(realpath -m "$weights")
 state=$results.d # made with the first run
 first=${seeds%% *}
 mobilenet=mobilenetv2:pad=same,eps=1e-3,cuts=fine # what WEIGHTS are of
@@ -190,7 +190,7 @@ number() { # PATH
 
 # Weights for --init: those given, or the same with a fitted insertion, where `fits` steps of that are wanted; the flag that
 # freezes it goes into `frozen`.
-init=() frozen=() sums=$(cksum <"$build/gpclient" && cksum <"$weights")
+init=() frozen=() sums=$(cksum <"$build/gpclient" && { [ ! -f "$weights" ] || cksum <"$weights"; })
 fit_insertion() { # CUT SEED FLAGS-OF-BOTH...
 	local out cut=$1 seed=$2
 	shift 2
@@ -215,9 +215,10 @@ fit_text() {
 	[ "$fit" -eq 0 ] || printf ' at %s from %s%s' "$fit_lr" "$start" "${freeze:+, frozen $freeze}"
 }
 
-# Trains with checkpoints in a folder of its own, where the figures of a training that has ended stay until they are
-# noted: accuracy, rate, payload bytes and seconds per batch, processor seconds of all processes, steps that these were
-# for, the share of ranks at the end, the parameters' digest. A run that diverged has nan for its accuracy.
+# Trains with checkpoints in a folder of its own, where the figures of a training that has ended stay, with the seconds
+# that it took, until they are noted: accuracy, rate, payload bytes and seconds per batch, processor seconds of all
+# processes, steps that these were for, the share of ranks at the end, the parameters' digest. A run that diverged has
+# nan for its accuracy.
 train_and_note() { # KEY CUT METHOD SEED FINAL FLAGS-OF-BOTH... -- FLAGS-OF-TRAIN...
 	local key=$1 cut=$2 method=$3 seed=$4 final=$5 both=() where=(--local) folder before rate=1 status=0 keep=()
 	shift 5
@@ -227,32 +228,35 @@ train_and_note() { # KEY CUT METHOD SEED FINAL FLAGS-OF-BOTH... -- FLAGS-OF-TRAI
 	done
 	shift
 	folder=$state/$(printf '%s' "$key" | cksum | tr ' ' -)
-	[[ $method != *decay:* ]] || rm -rf "$folder"
+	[[ $method != *decay:* ]] || [ -s "$folder/ended" ] || rm -rf "$folder"
 	mkdir -p "$folder"
 	[[ $method == *decay:* ]] || keep=(--checkpoint "$folder/client" --checkpoint-every "$every" --resume=if-any)
 	count_spent
 	before=$spent
 	set_insertion "$method"
 	fit_insertion "$cut" "$seed" "${both[@]}" || return 1
-	if [ ! -s "$folder/ended.json" ]; then
+	if [ ! -s "$folder/ended" ]; then
 		if [ "$method" != none ]; then
 			start_row_server "$folder/server"
 			where=(--server "127.0.0.1:$server_port" --cut "$cut" --codec "$(codec_of "$method")" "${insertion[@]}")
 		fi
 		${WRAP:-} "$build/gpclient" train --no-progress --threads "$threads" "${where[@]}" "${both[@]}" "${init[@]}" \
-			"${frozen[@]}" "$@" --seed "$seed" "${keep[@]}" --json >"$folder/train.json" 2>"$work/log" || status=$?
+			"${frozen[@]}" "$@" --seed "$seed" "${keep[@]}" --json >"$work/train.json" 2>"$work/log" || status=$?
 		[ "$method" = none ] || stop_row_server
-		[ $status -ne 0 ] || mv "$folder/train.json" "$folder/ended.json"
+		count_spent
+		if [ $status -eq 0 ]; then # the seconds, and behind them the figures
+			awk -v a="$before" -v b="$spent" 'BEGIN { printf "%.1f\n", b - a }' >"$folder/ended.new" &&
+				cat "$work/train.json" >>"$folder/ended.new" && mv "$folder/ended.new" "$folder/ended" || return 1
+		fi
 	fi
-	[ $status -ne 0 ] || cp "$folder/ended.json" "$work/train.json"
-	count_spent
 	if [ $status -ne 0 ]; then
 		grep -q 'the training diverged' "$work/log" || { cat "$work/log" >&2 && return 1; }
 		note "$key" nan - - - - - "$final" -
 	else
+		sed 1d "$folder/ended" >"$work/train.json" && json_get "$work/train.json" val_acc >/dev/null || return 1
 		[ "$method" = none ] || rate=$(number rate)
 		note "$key" "$(number val_acc)" "$rate" "$(payload_per_batch)" "$(number time_per_batch_s)" \
-			"$(awk -v a="$before" -v b="$spent" 'BEGIN { printf "%.1f", b - a }')" "$(number steps_here)" "$final" \
+			"$(head -1 "$folder/ended")" "$(number steps_here)" "$final" \
 			"$(number param_sha256)"
 	fi
 	rm -rf "$folder"
@@ -290,8 +294,19 @@ finetune_row() { # PART DATA MODEL CUT METHOD SEED
 		"$batch_norm"
 }
 
+can_read() { # PART WHAT PATH...
+	local path
+	for path in "${@:3}"; do
+		[ -r "$path" ] && continue
+		echo "$1: not run: no $2 ('$path')" >&2
+		failed=1
+		return 1
+	done
+}
+
 cifar_all() {
 	local seed method
+	can_read cifar "CIFAR-10 or weights" "$cifar" "$weights" || return 0
 	for seed in $seeds; do
 		for method in none $codecs; do
 			finetune_row cifar "cifar10:$cifar" $mobilenet $origin_cut "$method" "$seed"
@@ -302,6 +317,7 @@ cifar_all() {
 # Without a codec a run does not depend on its cut: `none` is that of the part cifar.
 cuts_all() {
 	local cut method
+	can_read cuts "CIFAR-10 or weights" "$cifar" "$weights" || return 0
 	finetune_row cifar "cifar10:$cifar" $mobilenet $origin_cut none "$first"
 	for cut in $cuts; do
 		for method in topk:ratio=0.1 topk:ratio=0.2+uniform:bits=8; do
@@ -313,6 +329,7 @@ cuts_all() {
 full_all() {
 	local method
 	[ -n "$full" ] || { not_run full FULL && return; }
+	can_read full "CIFAR-10 or weights" "$full" "$weights" || return 0
 	for method in none $full_codecs; do
 		finetune_row full "cifar10:$full" $mobilenet $origin_cut "$method" "$first"
 	done
@@ -321,6 +338,7 @@ full_all() {
 cifar100_all() {
 	local method
 	[ -n "$cifar100" ] || { not_run cifar100 CIFAR100 && return; }
+	can_read cifar100 "CIFAR-100 or weights" "$cifar100" "$weights" || return 0
 	for method in none sortquant:bits=12,split=4 sortquant:bits=9,split=3 sortquant:bits=6,split=2 sortquant:bits=4,split=4; do
 		finetune_row cifar100 "cifar100:$cifar100" $mobilenet $origin_cut "$method" "$first"
 	done
@@ -342,6 +360,7 @@ scratch_row() { # PART MODEL METHOD
 
 scratch_all() {
 	local method
+	can_read scratch CIFAR-10 "$cifar" || return 0
 	for method in none $scratch_codecs; do
 		scratch_row scratch mobilenetv2:cuts=fine "$method"
 	done
@@ -349,6 +368,7 @@ scratch_all() {
 
 # Its map that comes down has 512 channels where MobileNetV2's has 1280.
 resnet_all() {
+	can_read resnet CIFAR-10 "$cifar" || return 0
 	scratch_row resnet resnet18:cuts=fine none
 	scratch_row resnet resnet18:cuts=fine 'insert=conv:out=40,k=3,s=3 down conv:out=144,k=1,s=1'
 }
@@ -356,6 +376,7 @@ resnet_all() {
 flowers_all() {
 	local seed method k
 	[ -n "$flowers" ] || { not_run flowers FLOWERS && return; }
+	can_read flowers "flowers or weights" "$flowers" "$weights" || return 0
 	for seed in $seeds; do
 		for method in none insert=flop-2 'insert=flop-2;sortquant:bits=6,split=2' insert=rate-070; do
 			k=$(key flowers "size=$flowers_size epochs=$flowers_epochs lr=$flowers_lr $flowers_norm $(fit_text) limit=$limit" \

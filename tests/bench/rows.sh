@@ -9,7 +9,7 @@
 # shellcheck disable=SC2154 # who sources this sets results
 if [ -s "$results" ] && [ "$(tail -c 1 "$results")" != '' ]; then
 	echo "the last line of $results is cut off: it is taken out" >&2
-	sed -i '$ d' "$results"
+	sed -i --follow-symlinks '$ d' "$results"
 fi
 
 key() { # COLUMN...

@@ -114,6 +114,12 @@ cmp "$work/export.safetensors" "$work/killed.safetensors" || fail "model export 
 	fail "model export --state-dir: $(cat "$work/err")"
 cmp "$work/export.safetensors" "$work/killed.safetensors" || fail "model export --state-dir wrote something else than --save"
 
+# Changes are told, and those that a training does not come to.
+train "$work/short.json" "${server[@]}" "${common[@]}" "${data[@]}" --pad max --no-eval --steps 4 --insert decay:rate=0.5,every=2,times=3 ||
+	fail "a training that is shorter than its decay"
+equal "changes of rank that a split run tells" "$(grep -c 'step [24]: the rank of insert_[a-z]*.encoder.0 is [0-9]* from here on' "$work/short.json.log")" 4
+equal "ranks that do not come to all changes" "$(grep -c 'is to change 3 times, every 2 steps; in a training of 4 steps it changes 2 times' "$work/short.json.log")" 2
+
 # What cannot be is said before anything is begun.
 refused() { # INSERT WORDS
 	local status=0

@@ -93,6 +93,9 @@ equal "a resumed local run: parameters" "$(sha "$work/rest.json")" "$(sha "$work
 status=0
 "$build/gpclient" train "${alone[@]}" --cut 1:-2 --steps 4 --checkpoint "$work/alone" --resume >/dev/null 2>"$work/err" || status=$?
 equal "another cut does not go on: status" $status 3
+status=0
+"$build/gpclient" train "${alone[@]}" --insert none --steps 4 --checkpoint "$work/alone" --resume >/dev/null 2>"$work/err" || status=$?
+equal "no insertion does not go on, and is named" "$status $(grep -c "begun with --insert-up 'linear:rank=3" "$work/err")" "3 1"
 "$build/gpclient" model export "$work/alone" --out "$work/alone.safetensors" 2>"$work/err" || fail "export: $(cat "$work/err")"
 equal "loss of the exported weights" "$("$build/gpclient" eval --local --init "$work/alone.safetensors" "${data[@]}" 2>/dev/null)" \
 	"$("$build/gpclient" eval --local --init "$work/whole.safetensors" "${data[@]}" 2>/dev/null)"
@@ -182,6 +185,7 @@ refused "another cut" 'has insertions at the cut 1:-1, not 2:-1' "${trained[@]}"
 refused "a start by PCA without a pass over training data" 'start=pca finds weights in a pass over training data, which eval does not make' \
 	--init "$work/base.safetensors" --insert-up conv:out=4,k=3,s=3,start=pca
 refused "the same where the file's weights are skipped" 'start=pca finds weights' "${trained[@]}" --init-skip 'insert*'
+loss_of "${trained[@]}" --init-skip 'insert*' --insert-up conv:out=4,k=3,s=3 --cut 2:-1 >/dev/null || fail "new layers at another cut"
 loss_of "${trained[@]}" --insert-up conv:out=4,k=3,s=2 --init-skip 'insert*' >/dev/null || fail "other layers in place of the file's"
 # With the same rank and start, the branch gains on what linear cannot better.
 bent=(--init "$work/base.safetensors" "${data[@]}" --batch 8 --insert-up bottleneck:dim=4,start=pca --steps 40 --save "$work/bent.safetensors")

@@ -426,6 +426,7 @@ static void padding_of_texts_is_left_out(void **state)
 		assert_int_equal(number(row(o, i), "elements"), 8);
 	assert_true(number(row(o, 0), "max_err") < 0.01); /* its steps are of 2 / 255 */
 	assert_int_equal(number(row(o, 0), "payload_bytes"), 12 + 8);
+	assert_true(number(row(o, 1), "max_err") < 2);        /* zeros stand in the places of padding */
 	assert_true(number(row(o, 2), "payload_bytes") > 24); /* one that remembers places has all of them */
 	json_decref(o);
 	static const int32_t wrong[][2] = {{0, 3}, {1, 4}, {-1, 3}};

@@ -111,7 +111,7 @@ static void bytes_that_compress_are_compressed(void **state)
 }
 
 /* A quantizer's payload is shorter than the longest input of the stage behind it, which a raw tensor is: often in another of
- * the ranges of lengths for which zstd has parameters of their own. */
+ * the ranges of lengths for each of which zstd has its own parameters. */
 static void zstd_has_memory_for_every_length_at_every_level(void **state)
 {
 	(void)state;

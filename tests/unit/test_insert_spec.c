@@ -67,6 +67,42 @@ static void presets_are_read(void **state)
 	assert_int_equal(count, 11);
 }
 
+/* Whether the weights of one mean the same in the other; ranks show in shapes. */
+static void what_computes_the_same_is_alike(void **state)
+{
+	(void)state;
+	static const char *const alike[][2] = {
+		{"conv:out=4,k=3,s=3", "conv:out=4,k=3,s=3,start=pca"},
+		{"linear:rank=3,dim=sequence", "linear:rank=5,dim=sequence,start=identity"},
+		{"decay:rate=0.5,every=1,times=1,dim=feature", "linear:rank=5,dim=feature"},
+		{"bottleneck:dim=4", "bottleneck:dim=4,start=pca"},
+		{"none", "none"},
+	};
+	static const char *const others[][2] = {
+		{"conv:out=4,k=3,s=3", "conv:out=4,k=3,s=2"},
+		{"conv:out=4,k=3,s=3", "conv:out=4,k=3,s=3,p=1"},
+		{"conv:out=4,k=3,s=3", "conv:out=4,k=3,s=3,bn=1"},
+		{"conv:out=4,k=3,s=3", "conv:out=4,k=3,s=3,act=relu"},
+		{"conv:out=4,k=3,s=3", "conv:out=4,k=3,s=3,bias=0"},
+		{"conv:out=4,k=1,s=1", "linear:rank=4,dim=feature"},
+		{"linear:rank=3,dim=sequence", "linear:rank=3,dim=feature"},
+		{"linear:rank=3,dim=feature", "bottleneck:dim=3"},
+		{"bottleneck:dim=4", "bottleneck:dim=4,act=relu"},
+		{"conv:out=4,k=1,s=1", "conv:out=4,k=1,s=1/conv:out=4,k=1,s=1"},
+		{"none", "linear:rank=3,dim=feature"},
+	};
+	for (size_t i = 0; i < sizeof alike / sizeof alike[0]; i++) {
+		const struct gp_insert_spec a = parsed(alike[i][0], GP_INSERT_UP),
+					    b = parsed(alike[i][1], GP_INSERT_UP);
+		assert_true(gp_insert_specs_alike(&a, &b) && gp_insert_specs_alike(&b, &a));
+	}
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+		const struct gp_insert_spec a = parsed(others[i][0], GP_INSERT_UP),
+					    b = parsed(others[i][1], GP_INSERT_UP);
+		assert_false(gp_insert_specs_alike(&a, &b) || gp_insert_specs_alike(&b, &a));
+	}
+}
+
 /* The most sets with the longest numbers and words. */
 static void the_longest_text_fits(void **state)
 {
@@ -110,8 +146,8 @@ static void mistakes_are_named(void **state)
 		{"conv:out=3,k=2,s=2,p=1,start=pca", "it needs s=k, p=0, bn=0 and act=none"},
 		{"conv:out=3,k=2,s=2,bn=1,start=pca", "it needs s=k, p=0, bn=0 and act=none"},
 		{"conv:out=3,k=2,s=2,act=relu,start=pca", "it needs s=k, p=0, bn=0 and act=none"},
-		{"conv:out=3,k=1,s=1/", "nothing stands before or behind a '/'"},
-		{"/conv:out=3,k=1,s=1", "nothing stands before or behind a '/'"},
+		{"conv:out=3,k=1,s=1/", "the name of an insertion is missing"},
+		{"/conv:out=3,k=1,s=1", "the name of an insertion is missing"},
 		{"decay:rate=0.5,every=1,times=1,dim=feature/linear:rank=3,dim=feature",
 		 "no set along the same dimension can stand behind a decay"},
 		{"decay:rate=0.5,every=1,times=1,dim=sequence/decay:rate=0.5,every=1,times=1,dim=sequence",
@@ -135,8 +171,12 @@ static void mistakes_are_named(void **state)
 		{"bottleneck:dim=3,start=zero", "random|identity|pca"},
 		{"bottleneck:dim=3/decay:rate=0.5,every=1,times=1,dim=sequence",
 		 "bottleneck and decay do not go together"},
-		{"origin-0/conv:out=1,k=1,s=1", "origin-0 stands alone, without other sets"},
-		{"conv:out=1,k=1,s=1/none", "none stands alone, without other sets"},
+		{"decay:rate=0.5,every=1,times=1,dim=feature/bottleneck:dim=3",
+		 "bottleneck and decay do not go together"},
+		{"flop-2:k=1", "flop-2 takes no keys"},
+		{":k=3", "the name of an insertion is missing"},
+		{"origin-0/conv:out=1,k=1,s=1", "origin-0 takes no keys and no other sets"},
+		{"conv:out=1,k=1,s=1/none", "none takes no keys and no other sets"},
 		{"conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1",
 		 "more than 4 sets"},
 	};
@@ -152,8 +192,11 @@ static void mistakes_are_named(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(texts_come_back_settled), cmocka_unit_test(a_preset_has_a_text_for_each_end),
-		cmocka_unit_test(presets_are_read),        cmocka_unit_test(the_longest_text_fits),
+		cmocka_unit_test(texts_come_back_settled),
+		cmocka_unit_test(a_preset_has_a_text_for_each_end),
+		cmocka_unit_test(presets_are_read),
+		cmocka_unit_test(the_longest_text_fits),
+		cmocka_unit_test(what_computes_the_same_is_alike),
 		cmocka_unit_test(mistakes_are_named),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,8 +21,8 @@ struct zstd {
 	uint8_t sample[GP_SAMPLE_BYTES], packed[GP_SAMPLE_BYTES];
 };
 
-/* For every input of up to `most` bytes. The library has parameters of their own for inputs of up to 16, 128 and 256 KiB,
- * of which those for shorter ones may take more memory; within such a range it grows with the input. */
+/* For every input of up to `most` bytes. The library has parameters of its own for inputs of up to 16, of up to 128 and of
+ * up to 256 KiB, of which those for shorter ones may take more memory; within such a range it grows with the input. */
 static size_t encoder_bytes(const double *value, uint64_t most)
 {
 	static const uint64_t ranges[] = {UINT64_C(16) << 10, UINT64_C(128) << 10, UINT64_C(256) << 10, UINT64_MAX};
@@ -107,7 +107,7 @@ static bool compress(struct zstd *z, const struct gp_codec_pass *pass, struct gp
 		status = compress_part(z, in, at, out + *len, most - *len);
 		*len += ZSTD_isError(status) ? 0 : status;
 	}
-	return !ZSTD_isError(status); /* "destination too small": there is memory for every length (encoder_bytes) */
+	return !ZSTD_isError(status); /* only "destination too small" ends here, as there is memory for every length */
 }
 
 static bool sample_pays(struct zstd *z, const struct gp_codec_pass *pass, struct gp_span in)
