@@ -328,7 +328,7 @@ static const struct gp_opt options[] = {
 	 .value = "SPEC",
 	 .initial = "all=info",
 	 .group = "Other",
-	 .help = "what is logged: AREA=LEVEL,...; areas: all, main, net, session, sched, codec, device, data, model; "
+	 .help = "what is logged: AREA=LEVEL,...; areas: all, main, net, session, codec, data, model; "
 		 "levels: error, warn, info, debug, trace"},
 	{.name = "log-format",
 	 .type = GP_OPT_TEXT,

@@ -23,7 +23,7 @@ static const struct {
 	{"pretrain", "train RoBERTa or BERT as a masked language model on plain text", gp_cmd_pretrain},
 	{"eval", "accuracy and loss of weights on a dataset", gp_cmd_eval},
 	{"infer", "labels and probabilities of pictures or other samples", gp_cmd_infer},
-	{"data", "check all files of a dataset", gp_cmd_data},
+	{"data", "list the kinds of datasets; check all files of one", gp_cmd_data},
 	{"model", "list models; show layers, MACs and tensor sizes at a cut; export a checkpoint", gp_cmd_model},
 	{"tokens", "the tokens of texts, as a tokenizer makes them", gp_cmd_tokens},
 	{"capture", "write the tensors that cross a model's cuts to a file, for 'gpclient codec'", gp_cmd_capture},

@@ -241,7 +241,7 @@ static uint32_t length_of(const struct gp_dataset *d, uint32_t index)
 const struct gp_dataset_class gp_data_plain_text = {
 	.info = {.name = "text",
 		 .summary = "plain text, a sentence on each line, for gpclient pretrain",
-		 .options = "val=FILE,part=I/N,max=128,bucket=0,limit=N"},
+		 .options = "FILE,val=FILE,part=I/N,max=128,bucket=0,limit=N"},
 	.dir = GP_SPEC_ARG_NEEDED,
 	.takes_part = true,
 	.configure = configure,

@@ -161,7 +161,8 @@ const struct gp_dataset_class gp_data_synthetic = {
 	.info = {.name = "synthetic",
 		 .summary = "striped patterns with noise, made on the fly; the shape defaults to the model's input",
 		 .options = "shape=3x32x32,classes=10,samples=10000,noise=0.5,seed=0,limit=N,"
-			    "part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1, or tokens=128,..."},
+			    "part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1, or tokens=128,vocab=1000,classes=2,"
+			    "samples=10000,noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A,part-seed=0"},
 	.configure = configure_synthetic,
 	.open = open_synthetic,
 	.close = close_synthetic,

@@ -556,15 +556,15 @@ static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, str
 	}
 
 TEXTS(gp_data_glue_cola, "glue-cola", "English sentences, acceptable or not (CoLA)",
-      "max=128,bucket=0,limit=N,part=I/N,dirichlet=A,part-seed=0", configure_cola);
+      "DIR,max=128,bucket=0,limit=N,part=I/N,dirichlet=A,part-seed=0", configure_cola);
 TEXTS(gp_data_glue_rte, "glue-rte", "pairs of texts: does one follow from the other (RTE)",
-      "max=128,bucket=0,limit=N,part=I/N,dirichlet=A,part-seed=0", configure_rte);
+      "DIR,max=128,bucket=0,limit=N,part=I/N,dirichlet=A,part-seed=0", configure_rte);
 TEXTS(gp_data_glue_sst2, "glue-sst2", "sentences of film reviews, negative or positive (SST-2)",
-      "max=128,bucket=0,limit=N,part=I/N,dirichlet=A,part-seed=0", configure_sst2);
+      "DIR,max=128,bucket=0,limit=N,part=I/N,dirichlet=A,part-seed=0", configure_sst2);
 TEXTS(gp_data_glue_stsb, "glue-stsb", "pairs of sentences: how much alike are they, from 0 to 5 (STS-B)",
-      "max=128,bucket=0,limit=N,part=I/N,part-seed=0", configure_stsb);
+      "DIR,max=128,bucket=0,limit=N,part=I/N,part-seed=0", configure_stsb);
 TEXTS(gp_data_tsv, "tsv", "texts of a table with tabs between its columns",
-      "text=COLUMN,pair=COLUMN,label=COLUMN,regression,val=FILE,header=0|1,max=128,bucket=0,limit=N,"
+      "FILE,text=COLUMN,pair=COLUMN,label=COLUMN,regression,val=FILE,header=0|1,max=128,bucket=0,limit=N,"
       "part=I/N,dirichlet=A,part-seed=0",
       configure_tsv);
 

@@ -314,7 +314,7 @@ static const struct gp_opt output_rows[] = {
 	 .offset = FIELD(log),
 	 .value = "SPEC",
 	 .initial = "all=warn",
-	 .help = "what is logged: AREA=LEVEL,...; areas: all, main, net, session, sched, codec, device, data, model; "
+	 .help = "what is logged: AREA=LEVEL,...; areas: all, main, net, session, codec, data, model; "
 		 "levels: error, warn, info, debug, trace"},
 	{.name = "config",
 	 .type = GP_OPT_TEXT,

@@ -25,8 +25,8 @@ enum gp_status gp_run_log_head(struct gp_json_log *l, const struct gp_run_log_he
 /* The line {"event":"error",...}, after `steps` completed steps; `exit_status` is that of the process. A log that cannot be
  * written says so when it is closed. */
 void gp_run_log_error(struct gp_json_log *l, int exit_status, const struct gp_err *why, uint64_t steps);
-/* The command line as a list: what follows --token-file and --tls-key is left out, as somebody may have put the secret itself
- * there. */
+/* The command line as a list: what follows --token-file, --tls-key, --metrics-key and --metrics-tokens is left out, as somebody
+ * may have put the secret itself there. */
 json_t *gp_run_log_command(int argc, char **argv);
 
 #endif

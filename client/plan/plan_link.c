@@ -37,7 +37,7 @@ static enum gp_status read_rate(const char *whole, const char *text, double *byt
 		return GP_OK;
 	if (!has_unit(text) || !gp_parse_rate(text, &bps) || !(bps >= RATE_LEAST && bps <= RATE_MOST))
 		GP_FAIL(err, GP_USAGE,
-			"--link '%.60s': '%.20s' is not a rate from 1bit to 10tbit, such as 100mbit, or unlimited",
+			"--link '%.60s': '%.20s' is not a rate from 1bit to 10000gbit, such as 100mbit, or unlimited",
 			whole, text);
 	*bytes_per_s = bps / 8;
 	return GP_OK;

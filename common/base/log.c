@@ -60,8 +60,7 @@ static enum gp_status configure_one(struct gp_text item, struct gp_err *err)
 			gp_text_shown(level_name, shown));
 	const int area = find_name(area_names, GP_LOG_AREA_COUNT, name);
 	if (area < 0 && !gp_text_is(name, "all"))
-		GP_FAIL(err, GP_USAGE,
-			"--log: unknown area '%s'; one of all, main, net, session, sched, codec, device, data, model",
+		GP_FAIL(err, GP_USAGE, "--log: unknown area '%s'; one of all, main, net, session, codec, data, model",
 			gp_text_shown(name, shown));
 	for (int a = 0; a < GP_LOG_AREA_COUNT; a++)
 		if (area < 0 || a == area)

@@ -21,7 +21,7 @@
 enum gp_log_level { GP_LOG_ERROR, GP_LOG_WARN, GP_LOG_INFO, GP_LOG_DEBUG, GP_LOG_TRACE };
 
 /* Areas, used by gp_log_configure and in the line. */
-#define GP_LOG_AREAS(X) X(main) X(net) X(session) X(sched) X(codec) X(device) X(data) X(model)
+#define GP_LOG_AREAS(X) X(main) X(net) X(session) X(codec) X(data) X(model)
 
 enum gp_log_area {
 #define X(name) GP_LOG_AREA_##name,

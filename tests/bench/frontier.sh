@@ -49,6 +49,7 @@ seeds=${SEEDS:-1 2 3} threads=${THREADS:-1}                              # threa
 fit=${FIT:-200}                                                          # steps of insert-fit before a training; 0: none
 epochs=${EPOCHS:-2} rate=${RATE:-0.0005} chunks=${CHUNKS:-8} cut=${CUT:-1:-1} # of pictures
 text_model=${TEXT_MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024} rows=${ROWS:-10000} max=${MAX:-128}
+bucket=${BUCKET:-32} # batches whose texts are put together by length
 text_epochs=${TEXT_EPOCHS:-${EPOCHS:-3}} text_rate=${TEXT_RATE:-2e-4} text_cut=${TEXT_CUT:-type1}
 codecs=${CODECS-raw
 	uniform:bits=8 uniform:bits=8+rans uniform:bits=6 uniform:bits=6+rans uniform:bits=4 uniform:bits=4+rans
@@ -226,6 +227,7 @@ cifar_all() {
 text_one() { # KEY METHOD SEED
 	local skip='classifier.*' data=glue-sst2:$glue,max=$max
 	[ "$rows" -gt 0 ] && data+=,limit=$rows
+	[ "$bucket" -gt 1 ] && data+=,bucket=$bucket
 	[ "$(head -c 1000000 "$text_weights" | grep -a -c '"lm_head\.')" -gt 0 ] && skip+=',lm_head.*'
 	mkdir -p "$work/tokens"
 	init=(--init "$text_weights" --init-skip "$skip")
@@ -235,7 +237,7 @@ text_one() { # KEY METHOD SEED
 }
 
 text_all() {
-	local seed method k settings="$text_model rows=$rows max=$max epochs=$text_epochs lr=$text_rate fit=$fit"
+	local seed method k settings="$text_model rows=$rows max=$max bucket=$bucket epochs=$text_epochs lr=$text_rate fit=$fit"
 	have text texts "$glue" && have text tokenizer "$tokenizer" && have text weights "$text_weights" || return 0
 	for seed in $seeds; do
 		for method in $codecs $text_insertions; do

@@ -73,7 +73,7 @@ equal "the key that was there" "$(cksum <"$work/certs/server.key")" "$key"
 "$source_dir/deploy/gen-test-certs.sh" --replace "$work/certs" edge.example || fail "gen-test-certs.sh --replace"
 [ "$(cksum <"$work/certs/server.key")" != "$key" ] || fail "--replace replaces nothing"
 
-for list in "codec list" "codec list --json" "model list" "model list --json" "model show cnn" "model show cnn --json" \
+for list in "data list" "data list --json" "codec list" "codec list --json" "model list" "model list --json" "model show cnn" "model show cnn --json" \
 	"model show resnet34 --layers" "train --help" --help --version; do
 	# shellcheck disable=SC2086
 	full_disk $list

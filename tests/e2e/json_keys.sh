@@ -218,6 +218,8 @@ for end in up down; do # with both at once no end would be null
 		--insert-$end linear:rank=2,dim=feature --save "$work/fit.safetensors" --json
 	compare "insert-fit, $end" "$work/fit" insert-fit
 done
+run "$work/data_list" data list --json
+compare "data list" "$work/data_list" "data list"
 run "$work/list" codec list --json
 compare "codec list" "$work/list" "codec list"
 tensor=(--in "$work/cut.safetensors" --tensor act_down) # its bits are noise: zstd is skipped

@@ -108,7 +108,8 @@ static void malformed_texts_say_what_is_wanted(void **state)
 	assert_usage("synthetic:x",
 		     "dataset synthetic: 'x' is not key=value (keys: shape=3x32x32,classes=10,"
 		     "samples=10000,noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A,part-seed=0,augment=0|1,flip=0|1, "
-		     "or tokens=128,...)");
+		     "or tokens=128,vocab=1000,classes=2,samples=10000,noise=0.5,seed=0,limit=N,part=I/N,dirichlet=A,"
+		     "part-seed=0)");
 	assert_usage("synthetic:limit=0", "dataset synthetic: limit: 0 is out of range (1..4294967295)");
 	assert_usage("synthetic:shape=3x32",
 		     "dataset synthetic: shape: '3x32' is not CxHxW with 1 or 3 channels and at "
