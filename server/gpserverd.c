@@ -12,6 +12,7 @@
 
 #include "common/base/environment.h"
 #include "common/base/log.h"
+#include "common/base/loop.h"
 #include "common/wire/control.h"
 #include "common/base/mem.h"
 #include "common/options/options.h"
@@ -544,7 +545,7 @@ static enum gp_status serve(struct settings *set, struct gp_err *err)
 	GP_TRY(gp_service_open(&d.service, &set->server, err));
 	raise_descriptors();
 	return_large_blocks();
-	uv_loop_init(&d.loop);
+	GP_TRY(gp_loop_init(&d.loop, err));
 	enum gp_status status = gp_server_start(&d.server, &d.loop, &set->server, err);
 	if (status == GP_OK) {
 		watch_signals(&d); /* who reads the port file may send some at once */

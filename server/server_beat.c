@@ -96,10 +96,9 @@ static void write_page(const struct gp_beat *b, struct gp_beat_page *page)
 	read_home(boot, space);
 	write_load(&b->load, load);
 	memset(page->bytes, ' ', sizeof page->bytes);
-	const int n =
-		snprintf(page->bytes, sizeof page->bytes,
-			 "gpserverd 1 beat %" PRIu64 " lease_ms %" PRIu64 " boot %s space %s pid %ld name %s%s\n",
-			 b->counter, b->lease_ms, boot, space, (long)getpid(), b->name, load);
+	const int n = snprintf(page->bytes, sizeof page->bytes,
+			       "gpserverd 1 beat %" PRIu64 " lease_ms %" PRIu64 " boot %s space %s pid %ld name %s%s\n",
+			       b->counter, b->lease_ms, boot, space, (long)getpid(), b->name, load);
 	page->bytes[n] = ' ';
 	page->bytes[GP_BEAT_BYTES - 1] = '\n';
 }
@@ -111,7 +110,12 @@ static enum gp_status overwrite(const char *path, const void *data, size_t len, 
 	const int fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return gp_fail_os(err, errno == ENOENT ? GP_CANCELED : GP_IO, "open", path);
-	const ssize_t n = pwrite(fd, data, len, at);
+	ssize_t n;
+	do
+		n = pwrite(fd, data, len, at);
+	while (n < 0 && errno == EINTR);
+	if (n >= 0 && n < (ssize_t)len)
+		errno = ENOSPC; /* what else cuts off so few bytes */
 	enum gp_status status = n == (ssize_t)len ? GP_OK : gp_fail_os(err, GP_IO, "write", path);
 	if (close(fd) != 0 && status == GP_OK)
 		status = gp_fail_os(err, GP_IO, "close", path);

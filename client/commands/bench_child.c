@@ -15,6 +15,7 @@
 
 #include "client/link/link_relay.h"
 #include "common/base/clock.h"
+#include "common/base/loop.h"
 #include "common/net/conn.h"
 
 #define SELF      "/proc/self/exe"
@@ -214,7 +215,7 @@ static enum gp_status judge(const struct running *r, struct gp_err *err)
 enum gp_status gp_bench_child_run(const struct gp_bench_child *c, struct gp_err *err)
 {
 	struct running r = {.spec = c, .begin_ns = gp_now_ns()};
-	uv_loop_init(&r.loop);
+	GP_TRY(gp_loop_init(&r.loop, err));
 	const enum gp_status status = begin(&r, err);
 	uv_run(&r.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&r.loop);

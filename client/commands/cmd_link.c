@@ -15,6 +15,7 @@
 #include "client/measure/link_measure.h"
 #include "client/link/link_relay.h"
 #include "common/base/log.h"
+#include "common/base/loop.h"
 #include "common/base/port_file.h"
 
 #define PROGRAM "gpclient link"
@@ -241,10 +242,10 @@ static enum gp_status check_none_given(const struct gp_options_result *r, const 
 
 static enum gp_status check_measured(const struct gp_options_result *r, struct gp_err *err)
 {
-	static const char *const other[] = {"listen",  "to",         "port-file",  "insecure",  "rate",
-					    "rate-up", "rate-down",  "delay",      "jitter",    "queue",
-					    "stall-after", "stall",  "drop-after", "drop-every", "drop-mode",
-					    "corrupt-byte", "trickle", "direction", "times",    "seed"};
+	static const char *const other[] = {"listen",       "to",        "port-file",  "insecure",   "rate",
+					    "rate-up",      "rate-down", "delay",      "jitter",     "queue",
+					    "stall-after",  "stall",     "drop-after", "drop-every", "drop-mode",
+					    "corrupt-byte", "trickle",   "direction",  "times",      "seed"};
 	char why[128];
 	snprintf(why, sizeof why, "a simulated link; %.60s is to be measured", r->positional[0]);
 	return check_none_given(r, other, sizeof other / sizeof other[0], why, err);
@@ -377,7 +378,7 @@ static enum gp_status relay(const struct settings *set, const struct gp_link_spe
 {
 	struct command c = {0};
 	GP_TRY(gp_log_configure(set->log, err));
-	uv_loop_init(&c.loop);
+	GP_TRY(gp_loop_init(&c.loop, err));
 	watch_signals(&c); /* before the port is told: who knows it may end us */
 	enum gp_status status = gp_link_relay_start(&c.relay, &c.loop, spec, err);
 	if (status == GP_OK && set->port_file)

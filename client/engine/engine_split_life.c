@@ -189,9 +189,7 @@ static void split_free(struct gp_engine *base)
 
 static enum gp_status make_workers(struct split_engine *e, struct gp_err *err)
 {
-	int code = uv_loop_init(&e->loop);
-	if (code != 0)
-		GP_FAIL(err, GP_IO, "cannot make an event loop: %s", uv_strerror(code));
+	GP_TRY(gp_loop_init(&e->loop, err));
 	e->loop_open = true;
 	GP_TRY(gp_worker_new(&e->loop, "gp-compute", 1, &e->compute_worker, err));
 	GP_TRY(gp_worker_new(&e->loop, "gp-codec", 1, &e->codec_worker, err));

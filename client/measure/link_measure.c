@@ -366,15 +366,15 @@ enum gp_status gp_link_measure(const struct gp_link_measure_spec *spec, struct g
 		GP_FAIL(err, GP_NOMEM, "out of memory for measuring");
 	m->spec = spec;
 	m->out = out;
-	const int code = uv_loop_init(&m->loop);
-	if (code != 0) {
+	enum gp_status status = gp_loop_init(&m->loop, err);
+	if (status != GP_OK) {
 		gp_free(m);
-		GP_FAIL(err, GP_IO, "cannot make an event loop: %s", uv_strerror(code));
+		return status;
 	}
 	uv_timer_init(&m->loop, &m->timer);
 	uv_timer_start(&m->timer, on_tick, TICK_MS, TICK_MS);
 	gp_control_arena_init(&m->arena, ARENA_BYTES);
-	const enum gp_status status = run(m, err);
+	status = run(m, err);
 	hang_up(m);
 	uv_loop_close(&m->loop);
 	gp_control_arena_deinit(&m->arena);

@@ -71,7 +71,9 @@ enum gp_status gp_sync_fd(int fd, const char *path, struct gp_err *err)
 		errno = EIO;
 		rc = -1;
 	} else {
-		rc = fsync(fd);
+		do
+			rc = fsync(fd);
+		while (rc != 0 && errno == EINTR);
 	}
 	return rc == 0 ? GP_OK : gp_fail_os(err, GP_IO, "sync", path);
 }

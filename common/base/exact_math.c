@@ -32,14 +32,14 @@ static double polynomial(const double *c, int n, double x)
 	return sum;
 }
 
-/* x 2^k, where that is no more than DBL_MAX: from a double of that exponent, or of two where the result may be subnormal. */
+/* x 2^k: from a double of that exponent, or of two where that has no finite one, or where the result may be subnormal. */
 static double scale(double x, int64_t k)
 {
-	const int64_t first = k < -1000 ? k + 100 : k;
+	const int64_t first = k < -1000 ? k + 100 : k > 1000 ? k - 100 : k;
 	const uint64_t bits = (uint64_t)(first + 1023) << 52;
 	double power;
 	memcpy(&power, &bits, sizeof power);
-	return first == k ? x * power : x * power * 0x1p-100;
+	return first == k ? x * power : x * power * (k < 0 ? 0x1p-100 : 0x1p100);
 }
 
 /* e^(a + b), EXP_LEAST < a + b <= EXP_MOST; b is the smaller one. With a + b = n ln 2 / 32 + r: 2^(n / 32) e^r. */

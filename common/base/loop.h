@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiting on a libuv loop for what its callbacks bring.
+ * A libuv loop that is ready for all kinds of handles, and waiting on it for
+ * what its callbacks bring.
  *
  * Threads: the loop's thread. Test: tests/unit/test_loop.c
  */
@@ -8,6 +9,14 @@
 #define GP_LOOP_H
 
 #include <uv.h>
+
+#include "common/base/status.h"
+
+/*
+ * uv_loop_init, together with the pipe that libuv makes with a loop's first signal handle: uv_signal_init and uv_signal_start
+ * cannot fail on this loop for want of descriptors. GP_IO where there are none left; the loop is then closed.
+ */
+enum gp_status gp_loop_init(uv_loop_t *loop, struct gp_err *err);
 
 /*
  * Runs callbacks that are due, or waits for the first that will be: `while (!flag) gp_loop_turn(loop)` waits until a callback

@@ -24,7 +24,7 @@ static const struct named {
 	function ours, library;
 	double least, most;
 	uint64_t hash;
-/* clang-format off */
+	/* clang-format off */
 } table[] = {
 	{"exp", gp_exact_exp, exp, -740, 709, 0x19fca39cc7f21b92},
 	{"exp of small ones", gp_exact_exp, exp, -1, 1, 0xdf682b400ff07b83},
@@ -33,6 +33,7 @@ static const struct named {
 	{"cbrt", gp_exact_cbrt, cbrt, 0, 1e5, 0xe3698d2dd44eee86},
 	{"erf", gp_exact_erf, erf, -6, 6, 0xec342977c848e8aa},
 	{"erfc", gp_exact_erfc, erfc, -6, 28, 0xaf48d15a56e464c8},
+	{"exp of the largest", gp_exact_exp, exp, 709, 709.7827128933839, 0x86a23dc6158ec484},
 };
 /* clang-format on */
 

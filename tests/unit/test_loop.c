@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiting on a loop (common/base/loop.h): what a timer brings ends the wait, whenever the timer was started.
+ * Loops (common/base/loop.h): what a timer brings ends the wait, whenever the timer was started; want of descriptors is told.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "common/base/loop.h"
 
@@ -86,12 +90,49 @@ static void another_thread_ends_the_wait(void **state)
 	assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+static int lowest_free(void)
+{
+	const int fd = open("/dev/null", O_RDONLY);
+	if (fd >= 0)
+		close(fd);
+	return fd;
+}
+
+static void want_of_descriptors_is_told(void **state)
+{
+	(void)state;
+	enum gp_status status = GP_IO;
+	struct rlimit given, less;
+	struct gp_err err;
+	uv_loop_t loop;
+	int refused = 0;
+	assert_int_equal(gp_loop_init(&loop, &err),
+			 GP_OK); /* the first one of a process opens what all of them share */
+	assert_int_equal(uv_loop_close(&loop), 0);
+	const int before = lowest_free();
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &given), 0);
+	for (less = given; status != GP_OK; refused++) {
+		less.rlim_cur = (rlim_t)(before + refused);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+		status = gp_loop_init(&loop, &err);
+		if (status == GP_OK)
+			break;
+		assert_int_equal(status, GP_IO);
+		assert_string_equal(err.text, "cannot make an event loop: too many open files");
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &given), 0);
+	}
+	assert_in_range(refused, 3, 64); /* epoll, wake-up, two of a pipe; libuv leaves some open that it could not use */
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &given), 0);
+	assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_timer_that_is_due_at_once_ends_the_wait),
 		cmocka_unit_test(a_timer_that_becomes_due_ends_the_wait),
 		cmocka_unit_test(another_thread_ends_the_wait),
+		cmocka_unit_test(want_of_descriptors_is_told),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -289,9 +289,10 @@ static bool scale_fine(const struct gp_block_form *f, unsigned code)
 /* What decides for all: a larger scale than the largest is in none of them. */
 static bool all_scales_fine(const struct gp_block_form *f, const uint8_t *scales, uint64_t count)
 {
-	uint16_t least = UINT16_MAX, most = 0, code;
+	uint16_t least = UINT16_MAX, most = 0;
 #pragma omp simd reduction(min : least) reduction(max : most)
 	for (uint64_t i = 0; i < (f->e8m0 ? 0 : count); i++) {
+		uint16_t code;
 		memcpy(&code, scales + 2 * i, sizeof code);
 		least = code < least ? code : least;
 		most = code > most ? code : most;

@@ -344,7 +344,8 @@ static void alone_part(void *arg, int part, int parts)
 	own.begin = r.from;
 	own.end = r.to;
 	own.v.at += part * own.s->image_floats;
-	own.d.at += part * own.s->image_floats;
+	if (own.d.at) /* it is there for the gradient of the weights alone */
+		own.d.at += part * own.s->image_floats;
 	own.room += part * own.s->part_floats;
 	if (part > 0) {
 		own.grad = own.partial + (part - 1) * own.s->grad_floats;
