@@ -17,7 +17,8 @@
 #include "common/base/text.h"
 
 #define SKIP_ROOM   2048
-#define MODEL_SHOWN 90 /* characters in a message */
+#define MODEL_SHOWN 90                  /* characters in a message */
+#define NEW_MOST    ((uint64_t)1 << 28) /* numbers of layers that a file leaves out of its own model: 1 GiB */
 
 static const char *prefix_of(enum gp_insert_end end)
 {
@@ -122,15 +123,33 @@ static void tell_of_head(const struct gp_job *j, const struct gp_weights_report 
 		words ? "head of the masked language model" : "classifier");
 }
 
-/* A file's text may name a model of any size; what it holds bounds what is made for it. */
+/* A file's text may name a model of any size; what it holds bounds what is made for it. What is left out of it, such as a
+ * classifier, is new, and has a bound of its own. */
 static enum gp_status check_size(const struct gp_job *j, struct gp_err *err)
 {
 	const uint64_t least = 2; /* bytes of a number, in F16 */
-	if (!j->model_of_file || j->set->init_skip || other_head(j) ||
-	    j->graph->param_elements <= j->saved.file_bytes / least)
+	const uint64_t held = j->saved.file_bytes / least, new_most = held > NEW_MOST ? held : NEW_MOST;
+	const char *const skip = j->set->init_skip ? j->set->init_skip : other_head(j);
+	uint64_t taken = 0, made = 0;
+	if (!j->model_of_file)
 		return GP_OK;
-	GP_FAIL(err, GP_INVALID, "%s says that it is a %.*s, which has %llu numbers: more than the file can hold",
-		j->set->init, MODEL_SHOWN, j->saved.model, (unsigned long long)j->graph->param_elements);
+	for (int i = 0; i < j->graph->params; i++) {
+		const struct gp_param *p = &j->graph->param[i];
+		if (!p->follows)
+			*(gp_weights_are_skipped(skip, p->name) ? &made : &taken) += p->count;
+	}
+	if (taken > held)
+		GP_FAIL(err, GP_INVALID,
+			"%s says that it is a %.*s, which has %llu numbers%s: more than the file can hold",
+			j->set->init, MODEL_SHOWN, j->saved.model, (unsigned long long)taken,
+			skip ? " beside those that are left out" : "");
+	if (made > new_most)
+		GP_FAIL(err, GP_INVALID,
+			"%s says that it is a %.*s: the layers of it that are left out have %llu numbers, more than "
+			"%llu; say --model where that is meant",
+			j->set->init, MODEL_SHOWN, j->saved.model, (unsigned long long)made,
+			(unsigned long long)new_most);
+	return GP_OK;
 }
 
 /* The file's model with the names and defaults of this version. */

@@ -28,6 +28,7 @@
 #define TICK_MS         50
 #define TRIP_PAUSE_S    20e-3 /* between two round trips on a full link */
 #define ARENA_BYTES     (64u << 10)
+#define PATIENCES_MOST  8 /* for all of it: each of its parts is begun within the time, and may outlast it by one */
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
@@ -43,7 +44,7 @@ static void on_tick(uv_timer_t *timer)
 }
 
 /* False: it is over. No frame is begun that should take longer than all of the time: a server that is silent for longer, but
- * for its heartbeats, is not waited for. */
+ * for its heartbeats, is not waited for. Nor is one that answers small probes alone. */
 static bool turn(struct gp_measure *m)
 {
 	const double patience_s = m->seconds + 2 * m->spec->connect_timeout_s;
@@ -51,6 +52,8 @@ static bool turn(struct gp_measure *m)
 		gp_loop_turn(&m->loop);
 	if (m->began_ns > 0 && since(m->heard_ns) > patience_s)
 		gp_measure_fail(m, GP_TIMEOUT, "the server answers no probes");
+	if (m->began_ns > 0 && since(m->began_ns) > PATIENCES_MOST * patience_s)
+		gp_measure_fail(m, GP_TIMEOUT, "the server answers too few of the probes");
 	return !m->over;
 }
 

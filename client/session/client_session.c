@@ -31,12 +31,13 @@ void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, 
 void gp_client_session_gain(struct gp_client_session *s)
 {
 	s->damages = 0;
+	s->moves = 0;
 	s->standstill = (struct gp_client_standstill){0};
 }
 
 void gp_client_session_move(struct gp_client_session *s)
 {
-	if (s->keeps_place)
+	if (s->keeps_place && s->moves < GP_CLIENT_MOVES_MOST && ++s->moves > 0)
 		s->standstill = (struct gp_client_standstill){0};
 }
 

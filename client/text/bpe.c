@@ -139,6 +139,10 @@ static enum gp_status read_vocabulary(struct gp_tokenizer *t, const char *folder
 	char shown[GP_SHOWN];
 	GP_TRY(gp_text_path(folder, "vocab.json", path, err));
 	GP_TRY(gp_text_file_read(path, FILE_MOST, &text, &bytes, err));
+	if (gp_json_marks((struct gp_text){text, bytes}) > 2 * GP_VOCABULARY_MAX) {
+		gp_free(text);
+		GP_FAIL(err, GP_INVALID, "%s has more than %d tokens", path, GP_VOCABULARY_MAX);
+	}
 	json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
 	gp_free(text);
 	if (!root)

@@ -82,6 +82,22 @@ const char *gp_text_shown(struct gp_text t, char out[GP_SHOWN])
 	return out;
 }
 
+size_t gp_json_marks(struct gp_text t)
+{
+	size_t marks = 0;
+	bool quoted = false;
+	for (size_t i = 0; i < t.len; i++) {
+		const char c = t.at[i];
+		if (c == '"')
+			quoted = !quoted;
+		else if (quoted)
+			i += c == '\\';
+		else
+			marks += c == ',' || c == ':' || c == '[' || c == '{';
+	}
+	return marks;
+}
+
 int gp_choice_index(const char *choices, struct gp_text t)
 {
 	struct gp_text choice, rest = gp_text_of(choices);

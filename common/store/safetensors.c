@@ -19,9 +19,11 @@
 
 #include "common/base/durable.h"
 #include "common/base/mem.h"
+#include "common/base/text.h"
 
 #define MAX_HEADER_BYTES ((uint64_t)100 << 20)
 #define MAX_ELEMENTS     ((uint64_t)1 << 40)
+#define MAX_MARKS        (1 << 20) /* some 20 for each tensor */
 #define METADATA_KEY     "__metadata__"
 
 struct gp_st_file {
@@ -188,7 +190,11 @@ static enum gp_status load_header(struct gp_st_file *f, uint64_t *data_start, st
 	uint64_t n;
 	json_error_t json;
 	GP_TRY(check_length(f->bytes, f->len, &n, err));
-	f->header = json_loadb((const char *)f->bytes + sizeof n, (size_t)n, JSON_REJECT_DUPLICATES, &json);
+	const struct gp_text text = {(const char *)f->bytes + sizeof n, (size_t)n};
+	if (gp_json_marks(text) > MAX_MARKS)
+		GP_FAIL(err, GP_INVALID, "the header has more than %d values: no file of weights has so many",
+			MAX_MARKS);
+	f->header = json_loadb(text.at, text.len, JSON_REJECT_DUPLICATES, &json);
 	if (!f->header)
 		GP_FAIL(err, GP_INVALID, "the header is not valid JSON: %.100s at byte %d", json.text, json.position);
 	if (!json_is_object(f->header))

@@ -169,6 +169,10 @@ hostile() { # METADATA
 evil=(eval --local --data $synthetic --init "$work/hostile.safetensors")
 hostile '"gpsplit.model":"cnn:width=1024"'
 refused 3 'which has [0-9]* numbers: more than the file can hold' "${evil[@]}"
+evil_train=(train --local --data $synthetic --steps 1 --init "$work/hostile.safetensors" --init-skip)
+refused 3 'which has [0-9]* numbers beside those that are left out: more than the file can hold' "${evil_train[@]}" 'classifier.*'
+hostile '"gpsplit.model":"resnet18:stem=cifar,width=8"'
+refused 3 'the layers of it that are left out have [0-9]* numbers, more than 268435456' "${evil_train[@]}" '*'
 hostile '"gpsplit.model":"cnn:\u001b[2Jwidth=1"'
 refused 3 'gpsplit.model is not a short printable text' "${evil[@]}"
 large='"gpsplit.model":"resnet20","gpsplit.input":"3x4096x4096","gpsplit.mean":"0","gpsplit.std":"1","gpsplit.scale":"1/255"'

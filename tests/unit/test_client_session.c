@@ -469,6 +469,25 @@ static void a_session_that_goes_back_takes_no_parameters(void **state)
 	assert_null(s.fetch_into);
 }
 
+/* A server may say of every link that it has brought something. */
+static void moves_without_a_gain_end_no_standstill_for_ever(void **state)
+{
+	(void)state;
+	static struct gp_client_session s = {.keeps_place = true};
+	for (int gain = 0; gain < 2; gain++) {
+		int moves = 0;
+		for (; moves < 2 * GP_CLIENT_MOVES_MOST; moves++) {
+			s.standstill.links = 1;
+			gp_client_session_move(&s);
+			if (s.standstill.links == 1)
+				break;
+		}
+		assert_int_equal(moves, GP_CLIENT_MOVES_MOST);
+		gp_client_session_gain(&s);
+		assert_int_equal(s.standstill.links, 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -485,6 +504,7 @@ int main(void)
 		cmocka_unit_test(a_server_that_cannot_recompute_is_not_trained_with),
 		cmocka_unit_test(a_server_that_cannot_code_a_part_of_a_training_is_not_trained_with),
 		cmocka_unit_test(a_server_that_does_not_offer_bf16_is_not_asked_for_it),
+		cmocka_unit_test(moves_without_a_gain_end_no_standstill_for_ever),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,8 +63,9 @@ static void check_golden(const char *path)
 	assert_int_equal(gp_st_open(path, &f, &err), GP_OK);
 	const int bits = (int)number(f, "bits");
 	const struct gp_level_mix m = normal(number(f, "mean"), number(f, "sigma"));
-	gp_level_fit_alq(&m, bits, level);
-	const double variance = gp_level_variance(&m, level, 1 << bits), multiplier = gp_level_fit_amq(&m, bits, 0);
+	gp_level_fit_alq(&m, bits, NULL, level);
+	const double variance = gp_level_variance(&m, level, 1 << bits),
+		     multiplier = gp_level_fit_amq(&m, bits, 0, NULL);
 	print_message("%s: ALQ's variance %.9g (golden %.9g), AMQ's multiplier %.9g (%.9g)\n", path, variance,
 		      number(f, "alq_variance"), multiplier, number(f, "amq_multiplier"));
 	assert_true(variance <= 1.01 * number(f, "alq_variance"));
@@ -134,7 +135,7 @@ static void each_level_is_best_between_its_neighbours(void **state)
 	const struct gp_level_mix mixes[] = {three_parts(), normal(0, 0.1), normal(0.9, 0.3)};
 	for (size_t k = 0; k < sizeof mixes / sizeof mixes[0]; k++) {
 		double level[8];
-		gp_level_fit_alq(&mixes[k], 3, level);
+		gp_level_fit_alq(&mixes[k], 3, NULL, level);
 		const double variance = integrated(&mixes[k], level, 8);
 		assert_true(level[0] == -1 && level[7] == 1);
 		for (int i = 1; i < 7; i++)
@@ -154,7 +155,7 @@ static void fitted_levels_beat_even_ones_and_powers_of_two(void **state)
 	for (int bits = 2; bits <= 8; bits++) {
 		double fitted[256], other[256];
 		const int count = 1 << bits;
-		gp_level_fit_alq(&m, bits, fitted);
+		gp_level_fit_alq(&m, bits, NULL, fitted);
 		const double variance = gp_level_variance(&m, fitted, count);
 		for (int i = 0; i < count; i++)
 			other[i] = (2.0 * i - (count - 1)) / (count - 1);
@@ -162,7 +163,7 @@ static void fitted_levels_beat_even_ones_and_powers_of_two(void **state)
 		exponential(other, bits, 0.5);
 		const double powers = gp_level_variance(&m, other, count);
 		assert_true(variance < powers);
-		exponential(other, bits, gp_level_fit_amq(&m, bits, 0));
+		exponential(other, bits, gp_level_fit_amq(&m, bits, 0, NULL));
 		assert_true(gp_level_variance(&m, other, count) <= powers * 1.01);
 	}
 }
@@ -177,12 +178,12 @@ static void whatever_is_asked_levels_ascend_from_end_to_end(void **state)
 			for (int bits = 2; bits <= 8; bits++) {
 				const struct gp_level_mix m = normal(means[a], sigmas[b]);
 				double level[256];
-				gp_level_fit_alq(&m, bits, level);
+				gp_level_fit_alq(&m, bits, NULL, level);
 				assert_true(level[0] == -1 && level[(1 << bits) - 1] == 1);
 				for (int i = 1; i < 1 << bits; i++)
 					assert_true(level[i] >= level[i - 1]);
-				const double first = gp_level_fit_amq(&m, bits, 0);
-				const double next = gp_level_fit_amq(&m, bits, first);
+				const double first = gp_level_fit_amq(&m, bits, 0, NULL);
+				const double next = gp_level_fit_amq(&m, bits, first, NULL);
 				assert_true(first > 0 && first < 1 && next > 0 && next < 1);
 			}
 }
@@ -193,9 +194,26 @@ static void levels_are_the_same_on_every_processor(void **state)
 	(void)state;
 	const struct gp_level_mix m = normal(0x1.8553606e16bfcp-5, 0x1.48d0668a74b95p-4);
 	double level[4];
-	gp_level_fit_alq(&m, 2, level);
+	gp_level_fit_alq(&m, 2, NULL, level);
 	assert_true(level[1] == -0x1.e6aec700e9714p-5);
 	assert_true(level[2] == 0x1.303058b248c95p-3);
+}
+
+static void a_fit_that_is_stopped_has_levels_that_ascend(void **state)
+{
+	(void)state;
+	struct gp_stop stop = {0};
+	gp_stop_set(&stop);
+	for (int bits = 2; bits <= 8; bits++) {
+		const struct gp_level_mix m = normal(0.3, 1e-6);
+		double level[256];
+		gp_level_fit_alq(&m, bits, &stop, level);
+		assert_true(level[0] == -1 && level[(1 << bits) - 1] == 1);
+		for (int i = 1; i < 1 << bits; i++)
+			assert_true(level[i] >= level[i - 1]);
+		const double p = gp_level_fit_amq(&m, bits, 0, &stop);
+		assert_true(p > 0 && p < 1);
+	}
 }
 
 int main(void)
@@ -207,6 +225,7 @@ int main(void)
 		cmocka_unit_test(fitted_levels_beat_even_ones_and_powers_of_two),
 		cmocka_unit_test(whatever_is_asked_levels_ascend_from_end_to_end),
 		cmocka_unit_test(levels_are_the_same_on_every_processor),
+		cmocka_unit_test(a_fit_that_is_stopped_has_levels_that_ascend),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,6 +138,27 @@ static void header_length_is_checked_before_it_is_used(void **state)
 	assert_null(f);
 }
 
+/* A parser takes a hundred times the bytes of such a header. */
+static void a_header_of_too_many_values_is_refused(void **state)
+{
+	(void)state;
+	const size_t values = 1 << 20, n = 3 * values + 8;
+	char *bytes = gp_calloc(8 + n, 1);
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	const uint64_t header = n;
+	assert_non_null(bytes);
+	memcpy(bytes, &header, 8);
+	memset(bytes + 8, ' ', n);
+	memcpy(bytes + 8, "{\"a\":[", 6);
+	for (size_t i = 0; i < values; i++)
+		memcpy(bytes + 14 + 3 * i, i + 1 < values ? "[]," : "[] ", 3);
+	memcpy(bytes + 14 + 3 * values, "]}", 2);
+	assert_int_equal(gp_st_parse(bytes, 8 + n, "x", &f, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "values"));
+	gp_free(bytes);
+}
+
 static void every_truncation_of_a_file_is_refused(void **state)
 {
 	(void)state;
@@ -486,6 +507,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(header_that_lies_is_refused_with_a_clear_message),
 		cmocka_unit_test(header_length_is_checked_before_it_is_used),
+		cmocka_unit_test(a_header_of_too_many_values_is_refused),
 		cmocka_unit_test(every_truncation_of_a_file_is_refused),
 		cmocka_unit_test(floating_point_types_convert_exactly),
 		cmocka_unit_test(an_odd_tensor_is_in_no_other_ones_way),

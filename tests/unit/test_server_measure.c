@@ -230,23 +230,28 @@ static void gpclient_reports_what_it_has_when_the_time_is_over(void **state)
 		assert_int_equal(status, GP_TIMEOUT);
 }
 
-/* A server that takes MEASURE and then only sends heartbeats, for a minute; the argument is where it listens. */
-static void *silent_main(void *arg)
+static void put_welcome(struct raw_peer *p)
 {
-	struct raw_peer p = {.fd = accept(*(const int *)arg, NULL, NULL), .body_cap = 1 << 20};
-	uint8_t ping[GP_RECORD_HEADER_BYTES + GP_PING_BYTES] = {0};
-	const struct gp_record_head h = {.kind = GP_RECORD_PING, .klass = GP_CLASS_CONTROL, .len = GP_PING_BYTES};
 	Gpsplit__Measuring measuring = GPSPLIT__MEASURING__INIT;
 	Gpsplit__Welcome welcome = GPSPLIT__WELCOME__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	put_preface(&p);
+	put_preface(p);
 	measuring.time_ms = measuring.probes = UINT32_MAX;
 	measuring.bytes = measuring.frame_bytes = UINT64_MAX;
 	welcome.version = GP_PROTO_VERSION;
 	welcome.measuring = &measuring;
 	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;
 	m.welcome = &welcome;
-	put_control(&p, &m);
+	put_control(p, &m);
+}
+
+/* A server that takes MEASURE and then only sends heartbeats, for a minute; the argument is where it listens. */
+static void *silent_main(void *arg)
+{
+	struct raw_peer p = {.fd = accept(*(const int *)arg, NULL, NULL), .body_cap = 1 << 20};
+	uint8_t ping[GP_RECORD_HEADER_BYTES + GP_PING_BYTES] = {0};
+	const struct gp_record_head h = {.kind = GP_RECORD_PING, .klass = GP_CLASS_CONTROL, .len = GP_PING_BYTES};
+	put_welcome(&p);
 	gp_record_head_write(&h, ping);
 	for (int i = 0; i < 600; i++) {
 		char bytes[4096];
@@ -260,7 +265,31 @@ static void *silent_main(void *arg)
 	return NULL;
 }
 
-static void a_server_that_only_sends_heartbeats_is_given_up(void **state)
+/* A server that answers every probe without a frame, and says of none of the frames that it has come. */
+static void *half_silent_main(void *arg)
+{
+	struct raw_peer p = {.fd = accept(*(const int *)arg, NULL, NULL), .body_cap = 1 << 20};
+	Gpsplit__Control *m;
+	p.body = gp_calloc(p.body_cap, 1);
+	put_welcome(&p);
+	while ((m = get_control(&p))) {
+		Gpsplit__Probed probed = GPSPLIT__PROBED__INIT;
+		Gpsplit__Control answer = GPSPLIT__CONTROL__INIT;
+		answer.body_case = GPSPLIT__CONTROL__BODY_PROBED;
+		answer.probed = &probed;
+		probed.kind = 0; /* of a PROBE without a frame */
+		if (m->body_case == GPSPLIT__CONTROL__BODY_PROBE && m->probe->bytes == 0) {
+			probed.number = m->probe->number;
+			put_control(&p, &answer);
+		}
+		gpsplit__control__free_unpacked(m, NULL);
+	}
+	close(p.fd);
+	gp_free(p.body);
+	return NULL;
+}
+
+static void expect_timeout(void *(*server)(void *), double connect_timeout_s, double seconds)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET};
 	socklen_t len = sizeof a;
@@ -269,19 +298,31 @@ static void a_server_that_only_sends_heartbeats_is_given_up(void **state)
 	pthread_t thread;
 	char address[32];
 	int listener = socket(AF_INET, SOCK_STREAM, 0);
-	(void)state;
 	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
 	assert_int_equal(listen(listener, 1), 0);
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &len), 0);
 	snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(a.sin_port));
-	assert_int_equal(pthread_create(&thread, NULL, silent_main, &listener), 0);
-	const struct gp_link_measure_spec spec = {.server = address, .connect_timeout_s = 2, .seconds = 0.5};
+	assert_int_equal(pthread_create(&thread, NULL, server, &listener), 0);
+	const struct gp_link_measure_spec spec = {
+		.server = address, .connect_timeout_s = connect_timeout_s, .seconds = seconds};
 	const enum gp_status status = gp_link_measure(&spec, &figures, &err);
 	pthread_join(thread, NULL);
 	close(listener);
 	if (status != GP_TIMEOUT)
 		fail_msg("got %s '%s'", gp_status_name(status), err.text);
+}
+
+static void a_server_that_only_sends_heartbeats_is_given_up(void **state)
+{
+	(void)state;
+	expect_timeout(silent_main, 2, 0.5);
+}
+
+static void a_server_that_answers_small_probes_alone_is_given_up(void **state)
+{
+	(void)state;
+	expect_timeout(half_silent_main, 0.2, 0.1);
 }
 
 /* --- what is not -------------------------------------------------------------------------------------------------- */
@@ -563,6 +604,7 @@ int main(void)
 		MEASURING(a_frame_down_has_as_many_bytes_as_were_asked_for),
 		MEASURING(gpclient_measures_the_link),
 		cmocka_unit_test(a_server_that_only_sends_heartbeats_is_given_up),
+		cmocka_unit_test(a_server_that_answers_small_probes_alone_is_given_up),
 		HASTY(gpclient_reports_what_it_has_when_the_time_is_over),
 		cmocka_unit_test_setup_teardown(measuring_may_be_off, setup, teardown),
 		MEASURING(asking_twice_ends_it),

@@ -99,6 +99,17 @@ static void far_words_are_not_guessed(void **state)
 	assert_null(gp_nearest_name("cifar10", names, 0));
 }
 
+static void values_of_json_are_counted_outside_of_strings(void **state)
+{
+	(void)state;
+	assert_int_equal(gp_json_marks(gp_text_of("")), 0);
+	assert_int_equal(gp_json_marks(gp_text_of("{\"a\":[1,2,{}]}")), 6);
+	assert_int_equal(gp_json_marks(gp_text_of("\"{[:,\"")), 0);
+	assert_int_equal(gp_json_marks(gp_text_of("\"\\\"{\",[")), 2);
+	assert_int_equal(gp_json_marks(gp_text_of("\"\\")), 0);
+	assert_int_equal(gp_json_marks((struct gp_text){"[],", 2}), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -109,6 +120,7 @@ int main(void)
 		cmocka_unit_test(choices_are_found_by_their_whole_word),
 		cmocka_unit_test(a_slip_or_an_unfinished_word_names_what_was_meant),
 		cmocka_unit_test(far_words_are_not_guessed),
+		cmocka_unit_test(values_of_json_are_counted_outside_of_strings),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -243,7 +243,9 @@ static struct gp_level_mix normbased(struct bucket_sum *s, int count)
 
 /* --- levels ----------------------------------------------------------------------------------------------------- */
 
-static void fit(const struct gp_adaptive *a, const struct gp_adaptive_row *rows, int count, float previous, float *out)
+/* A pass that is stopped has levels that nobody uses. */
+static void fit(const struct gp_adaptive *a, const struct gp_codec_pass *pass, const struct gp_adaptive_row *rows,
+		int count, float *out)
 {
 	struct bucket_sum sums[GP_ADAPTIVE_ROWS];
 	double level[GP_LEVEL_MOST];
@@ -251,11 +253,11 @@ static void fit(const struct gp_adaptive *a, const struct gp_adaptive_row *rows,
 		sums[i] = measure(rows[i].x, rows[i].n, rows[i].norm);
 	const struct gp_level_mix mix = a->fit == NORMBASED ? normbased(sums, count) : normless(sums, count);
 	if (a->multiplier) {
-		const float p = (float)gp_level_fit_amq(&mix, a->bits, (double)previous);
+		const float p = (float)gp_level_fit_amq(&mix, a->bits, (double)out[0], pass->stop);
 		out[0] = fminf(fmaxf(p, 0x1p-24f), 1 - 0x1p-24f);
 		return;
 	}
-	gp_level_fit_alq(&mix, a->bits, level);
+	gp_level_fit_alq(&mix, a->bits, pass->stop, level);
 	for (int i = 0; i < 1 << a->bits; i++)
 		out[i] = (float)level[i];
 }
@@ -298,7 +300,7 @@ void gp_adaptive_use_fitted(const struct gp_adaptive *a, const struct gp_codec_p
 	float own[GP_LEVEL_MOST] = {0};
 	float *chosen = pass->eval ? own : fitted_of(a, pass);
 	if (count > 0) {
-		fit(a, rows, count, chosen[0], chosen);
+		fit(a, pass, rows, count, chosen);
 		if (!pass->eval)
 			gp_adaptive_passed(a, pass);
 	}
@@ -433,12 +435,19 @@ static uint64_t bound_amq(const double *value, uint64_t n)
 	return bound_of(value, n, true);
 }
 
-/* A fit has three starts and 30 sweeps over the levels, each an integral over 64 sampled buckets. */
-static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+static uint64_t work_of(const double *value, const struct gp_codec_setup *setup, uint64_t fit_ns)
 {
-	const uint64_t levels = UINT64_C(1) << (int)value[KEY_BITS];
-	const uint64_t ns = gp_level_work((uint64_t)value[KEY_BUCKET], setup, 10);
-	return gp_codec_work_add(ns, setup->encodes ? levels * 3 * 30 * 64 * 50 : 0);
+	return gp_codec_work_add(gp_level_work((uint64_t)value[KEY_BUCKET], setup, 10), setup->encodes ? fit_ns : 0);
+}
+
+static uint64_t work_alq(const double *value, const struct gp_codec_setup *setup)
+{
+	return work_of(value, setup, gp_level_fit_alq_work((int)value[KEY_BITS]));
+}
+
+static uint64_t work_amq(const double *value, const struct gp_codec_setup *setup)
+{
+	return work_of(value, setup, gp_level_fit_amq_work((int)value[KEY_BITS]));
 }
 
 #define ADAPTIVE_KEYS                                                                                                  \
@@ -480,7 +489,7 @@ const struct gp_codec_ops gp_codec_alq = {
 	.bound = bound_alq,
 	.codes = codes,
 	.bytes = alq_bytes,
-	.work = work,
+	.work = work_alq,
 	.open = open_alq,
 	.close = close_adaptive,
 	.regions = regions,
@@ -504,7 +513,7 @@ const struct gp_codec_ops gp_codec_amq = {
 	.bound = bound_amq,
 	.codes = codes,
 	.bytes = amq_bytes,
-	.work = work,
+	.work = work_amq,
 	.open = open_amq,
 	.close = close_adaptive,
 	.regions = regions,

@@ -17,6 +17,10 @@ enum {
 	ROOT_STEPS = 100,
 	DESCENT_STEPS = 50,
 	MOST_LEVELS = 256,
+	ALQ_STARTS = 3,
+	AMQ_STARTS = 8,
+	PLACE_NS = 10000, /* of finding one level's place among narrow parts */
+	SLOPE_NS = 1000,  /* of one gap's share in a slope */
 };
 #define SETTLED      1e-10 /* a sweep that moves no level further is the last */
 #define DESCENT_RATE 0.7
@@ -165,9 +169,9 @@ static double best_between(const struct mix *m, double a, double b, double x)
 	return rest > 0 && rest < all ? find(m, a, b, rest, x) : (a + b) / 2;
 }
 
-static double descend(const struct mix *m, double *level, int count)
+static double descend(const struct mix *m, double *level, int count, const struct gp_stop *stop)
 {
-	for (int sweep = 0; sweep < SWEEPS; sweep++) {
+	for (int sweep = 0; sweep < SWEEPS && !gp_stop_is_set(stop); sweep++) {
 		double moved = 0;
 		for (int i = 1; i + 1 < count; i++) {
 			const double x = best_between(m, level[i - 1], level[i + 1], level[i]);
@@ -201,21 +205,21 @@ static void start_at_powers(double *level, int count)
 	}
 }
 
-void gp_level_fit_alq(const struct gp_level_mix *m, int bits, double *level)
+void gp_level_fit_alq(const struct gp_level_mix *m, int bits, const struct gp_stop *stop, double *level)
 {
 	const struct mix mix = prepare(m);
 	const int count = 1 << bits;
-	double start[3][MOST_LEVELS], variance[3];
+	double start[ALQ_STARTS][MOST_LEVELS], variance[ALQ_STARTS];
 	int best = 0;
-	for (int k = 0; k < 3; k++) {
+	for (int k = 0; k < ALQ_STARTS; k++) {
 		start[k][0] = -1;
 		start[k][count - 1] = 1;
 	}
 	start_at_quantiles(&mix, start[0], count);
 	start_evenly(start[1], count);
 	start_at_powers(start[2], count);
-	for (int k = 0; k < 3; k++) {
-		variance[k] = descend(&mix, start[k], count);
+	for (int k = 0; k < ALQ_STARTS; k++) {
+		variance[k] = descend(&mix, start[k], count, stop);
 		if (variance[k] < variance[best])
 			best = k;
 	}
@@ -266,13 +270,13 @@ static double half_variance(const struct mix *m, double p, int s)
 	return sum;
 }
 
-double gp_level_fit_amq(const struct gp_level_mix *m, int bits, double previous)
+double gp_level_fit_amq(const struct gp_level_mix *m, int bits, double previous, const struct gp_stop *stop)
 {
-	const double start[] = {0.1, 0.2, 0.3, 0.4, previous > 0 ? previous : 0.6, 0.5, 0.8, 0.9};
+	const double start[AMQ_STARTS] = {0.1, 0.2, 0.3, 0.4, previous > 0 ? previous : 0.6, 0.5, 0.8, 0.9};
 	const struct mix mix = prepare(m);
 	const int s = (1 << (bits - 1)) - 1;
 	double best = 0.5, least = INFINITY;
-	for (size_t i = 0; i < sizeof start / sizeof start[0]; i++) {
+	for (int i = 0; i < AMQ_STARTS && !gp_stop_is_set(stop); i++) {
 		const double p = descend_from(&mix, start[i], s);
 		const double variance = p > 0 && p < 1 ? half_variance(&mix, p, s) : INFINITY;
 		if (variance < least) {
@@ -281,4 +285,16 @@ double gp_level_fit_amq(const struct gp_level_mix *m, int bits, double previous)
 		}
 	}
 	return best;
+}
+
+/* --- work ------------------------------------------------------------------------------------------------------- */
+
+uint64_t gp_level_fit_alq_work(int bits)
+{
+	return (UINT64_C(1) << bits) * ALQ_STARTS * SWEEPS * PLACE_NS;
+}
+
+uint64_t gp_level_fit_amq_work(int bits)
+{
+	return (UINT64_C(1) << (bits - 1)) * AMQ_STARTS * DESCENT_STEPS * SLOPE_NS;
 }

@@ -14,6 +14,10 @@
 #ifndef GP_LEVEL_FIT_H
 #define GP_LEVEL_FIT_H
 
+#include <stdint.h>
+
+#include "common/base/stop.h"
+
 #define GP_LEVEL_PARTS     8
 #define GP_LEVEL_SIGMA_MIN 1e-6
 
@@ -29,11 +33,18 @@ struct gp_level_mix {
 double gp_level_variance(const struct gp_level_mix *m, const double *level, int count);
 
 /* ALQ: coordinate descent, each inner level put where the variance between its neighbours is least (equation 8), up to
- * 30 sweeps from quantiles, even spaces and powers of 1/2; the best of the three. 2^bits levels from -1 to 1. */
-void gp_level_fit_alq(const struct gp_level_mix *m, int bits, double *level);
+ * 30 sweeps from quantiles, even spaces and powers of 1/2; the best of the three. 2^bits levels from -1 to 1, which ascend also
+ * where `stop` (NULL: never) cut the search short. */
+void gp_level_fit_alq(const struct gp_level_mix *m, int bits, const struct gp_stop *stop, double *level);
 
 /* AMQ: the multiplier p of levels +-p^j, j = 0..2^(bits - 1) - 1, by 50 steps of gradient descent (appendix, equation G.3) from
- * several starts; the one whose positive levels vary least. `previous`: what it gave last time, one more start; or 0. */
-double gp_level_fit_amq(const struct gp_level_mix *m, int bits, double previous);
+ * several starts; the one whose positive levels vary least. `previous`: what it gave last time, one more start; or 0. `stop`: as
+ * above. */
+double gp_level_fit_amq(const struct gp_level_mix *m, int bits, double previous, const struct gp_stop *stop);
+
+/* Nanoseconds that a fit of 2^bits levels may take, by the bounds of its loops and by what their steps take of mixtures
+ * that are hard to fit. */
+uint64_t gp_level_fit_alq_work(int bits);
+uint64_t gp_level_fit_amq_work(int bits);
 
 #endif
