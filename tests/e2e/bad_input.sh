@@ -258,7 +258,7 @@ data_refuses 3 'pictures has no images of its own' pictures:size=32
 data_refuses 2 'folder needs a folder: folder:DIR' folder
 data_refuses 3 "no folder train in $work/nothing" "folder:$work/nothing"
 data_refuses 3 'no train-images-idx3-ubyte' "idx:$work/nothing"
-refuses 2 "unknown command 'chek'; did you mean 'check'. There is check" data chek
+refuses 2 "unknown command 'chek'; did you mean 'check'. There are list, check" data chek
 refuses 2 "check needs the data" data check
 refuses 2 "unexpected argument 'b'" data check a b
 refuses 2 "did you mean 'synthetic'" data check sinthetic
