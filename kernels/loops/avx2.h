@@ -8,6 +8,8 @@
 #ifndef GP_LOOPS_AVX2_H
 #define GP_LOOPS_AVX2_H
 
+#include "kernels/loops/inline.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #else

@@ -5,8 +5,9 @@
  */
 #include "kernels/loops/bit_loops.h"
 
-#include <immintrin.h>
 #include <string.h>
+
+#include "kernels/loops/avx512.h"
 
 /* The sign bits of all bytes make a piece of plane 7; adding a vector to itself moves the next bit there. */
 static void split(const uint8_t *bytes, size_t n, uint8_t *planes)

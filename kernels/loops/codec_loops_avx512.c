@@ -7,14 +7,9 @@
  */
 #include "kernels/loops/codec_loops.h"
 
-#include <immintrin.h>
 #include <string.h>
 
-/* Lanes [0, n) of 16. */
-static inline __mmask16 first_lanes(size_t n)
-{
-	return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
-}
+#include "kernels/loops/avx512.h"
 
 /* Asks for the line that comes a page later, which need not exist: processors do not follow a stream over the end of a
  * page by themselves. */

@@ -5,7 +5,7 @@
  */
 #include "kernels/loops/draw_loops.h"
 
-#include <immintrin.h>
+#include "kernels/loops/avx512.h"
 
 enum { BLOCKS = 16 };
 

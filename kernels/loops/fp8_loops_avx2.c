@@ -9,17 +9,16 @@
 
 #include "kernels/loops/avx2.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define REST   gp_fp8_loops_portable
+#define REST gp_fp8_loops_portable
 
-INLINE __m256i word(uint32_t u)
+GP_INLINE __m256i word(uint32_t u)
 {
 	return _mm256_set1_epi32((int)u);
 }
 
 /* Magnitudes have no sign bit, so signed comparisons do. */
-INLINE __m256i round_magnitude(__m256i u, uint32_t largest, uint32_t smallest_normal, int shift, uint32_t rebase,
-			       float magic)
+GP_INLINE __m256i round_magnitude(__m256i u, uint32_t largest, uint32_t smallest_normal, int shift, uint32_t rebase,
+				  float magic)
 {
 	u = _mm256_min_epu32(u, word(largest));
 	const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, shift), word(1));
@@ -30,30 +29,30 @@ INLINE __m256i round_magnitude(__m256i u, uint32_t largest, uint32_t smallest_no
 	return _mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(word(smallest_normal), u));
 }
 
-INLINE __m256i magnitude_to_e5m2(__m256i u)
+GP_INLINE __m256i magnitude_to_e5m2(__m256i u)
 {
 	return round_magnitude(u, 0x47600000u, 0x38800000u, 21, 112u << 23, 0x1p7f);
 }
 
-INLINE __m256i magnitude_to_e4m3(__m256i u)
+GP_INLINE __m256i magnitude_to_e4m3(__m256i u)
 {
 	return round_magnitude(u, 0x43e00000u, 0x3c800000u, 20, 120u << 23, 0x1p14f);
 }
 
-INLINE __m256i with_sign(__m256i code, __m256i u)
+GP_INLINE __m256i with_sign(__m256i code, __m256i u)
 {
 	return _mm256_or_si256(code, _mm256_and_si256(_mm256_srli_epi32(u, 24), word(0x80)));
 }
 
 /* Four times eight codes below 256 to bytes, in order: packing works within halves, so they are put right after. */
-INLINE void store_codes(const __m256i code[4], uint8_t *out)
+GP_INLINE void store_codes(const __m256i code[4], uint8_t *out)
 {
 	const __m256i a = _mm256_packus_epi32(code[0], code[1]), b = _mm256_packus_epi32(code[2], code[3]);
 	const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
 	_mm256_storeu_si256((void *)out, _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b), order));
 }
 
-INLINE bool narrow(const float *x, size_t n, uint8_t *out, __m256i (*convert)(__m256i))
+GP_INLINE bool narrow(const float *x, size_t n, uint8_t *out, __m256i (*convert)(__m256i))
 {
 	__m256i top = _mm256_setzero_si256(), code[4];
 	for (size_t i = 0; i + 32 <= n; i += 32) {
@@ -82,13 +81,13 @@ static bool to_e4m3(const float *x, size_t n, uint8_t *out)
 	return REST.to_e4m3(x + done, n - done, out + done) && fine;
 }
 
-INLINE bool all_below(__m128i top, int limit)
+GP_INLINE bool all_below(__m128i top, int limit)
 {
 	const __m128i at_least = _mm_max_epu8(top, _mm_set1_epi8((char)limit));
 	return _mm_movemask_epi8(_mm_cmpeq_epi8(at_least, top)) == 0;
 }
 
-INLINE void store_halves(__m256i half, float factor, float *x)
+GP_INLINE void store_halves(__m256i half, float factor, float *x)
 {
 	const __m256 f = _mm256_set1_ps(factor);
 	_mm256_storeu_ps(x, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), f));
@@ -126,7 +125,7 @@ static bool from_e4m3(const uint8_t *in, size_t n, float *x)
 }
 
 /* Bits of a magnitude other than 0: subnormals times 2^32, and what that adds to the exponent. */
-INLINE __m256i lift(__m256i u, __m256i *bias)
+GP_INLINE __m256i lift(__m256i u, __m256i *bias)
 {
 	const __m256i small = _mm256_cmpgt_epi32(word(0x00800000u), u);
 	*bias = word(127);
@@ -138,13 +137,13 @@ INLINE __m256i lift(__m256i u, __m256i *bias)
 	return u;
 }
 
-INLINE __m256 mantissa(__m256i u)
+GP_INLINE __m256 mantissa(__m256i u)
 {
 	return _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(u, word(0x007fffffu)), word(0x3f800000u)));
 }
 
 /* Bits of a magnitude, of one where x is 0. */
-INLINE __m256i magnitude_or_one(__m256i v, __m256i *zero)
+GP_INLINE __m256i magnitude_or_one(__m256i v, __m256i *zero)
 {
 	const __m256i u = _mm256_and_si256(v, word(0x7fffffffu));
 	*zero = _mm256_cmpeq_epi32(u, _mm256_setzero_si256());
@@ -187,7 +186,7 @@ static void add_logs(const float *x, size_t n, struct gp_log_sum *sum)
 }
 
 /* u: not 0. */
-INLINE __m256 log2_of(__m256i u)
+GP_INLINE __m256 log2_of(__m256i u)
 {
 	__m256i bias;
 	u = lift(u, &bias);
@@ -200,7 +199,7 @@ INLINE __m256 log2_of(__m256i u)
 	return _mm256_fmadd_ps(z, p, exponent);
 }
 
-INLINE __m256i exp2_of(__m256 t)
+GP_INLINE __m256i exp2_of(__m256 t)
 {
 	t = _mm256_min_ps(_mm256_max_ps(t, _mm256_set1_ps(GP_S2FP8_LOW)), _mm256_set1_ps(GP_S2FP8_HIGH));
 	const __m256 whole = _mm256_floor_ps(t), f = _mm256_sub_ps(t, whole);
@@ -212,7 +211,7 @@ INLINE __m256i exp2_of(__m256 t)
 }
 
 /* Eight codes in 16 bits each. */
-INLINE __m128i squeeze(const float *x, __m256 alpha, __m256 beta)
+GP_INLINE __m128i squeeze(const float *x, __m256 alpha, __m256 beta)
 {
 	__m256i zero;
 	const __m256i v = _mm256_loadu_si256((const void *)x);

@@ -5,26 +5,15 @@
  */
 #include "kernels/loops/fp8_loops.h"
 
-#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#include "kernels/loops/avx512.h"
 
 enum { BLOCK = 512 }; /* elements between two loops of s2fp8: stays in L1 */
 
-INLINE __m512i word(uint32_t u)
-{
-	return _mm512_set1_epi32((int)u);
-}
-
-INLINE __mmask16 first_lanes(size_t n)
-{
-	return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-}
-
-INLINE __m512i round_magnitude(__m512i u, uint32_t largest, uint32_t smallest_normal, int shift, uint32_t rebase,
-			       float magic)
+GP_INLINE __m512i round_magnitude(__m512i u, uint32_t largest, uint32_t smallest_normal, int shift, uint32_t rebase,
+				  float magic)
 {
 	u = _mm512_min_epu32(u, word(largest));
 	const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, (unsigned)shift), word(1));
@@ -35,32 +24,32 @@ INLINE __m512i round_magnitude(__m512i u, uint32_t largest, uint32_t smallest_no
 	return _mm512_mask_mov_epi32(normal, _mm512_cmplt_epu32_mask(u, word(smallest_normal)), small);
 }
 
-INLINE __m512i magnitude_to_e5m2(__m512i u)
+GP_INLINE __m512i magnitude_to_e5m2(__m512i u)
 {
 	return round_magnitude(u, 0x47600000u, 0x38800000u, 21, 112u << 23, 0x1p7f);
 }
 
-INLINE __m512i magnitude_to_e4m3(__m512i u)
+GP_INLINE __m512i magnitude_to_e4m3(__m512i u)
 {
 	return round_magnitude(u, 0x43e00000u, 0x3c800000u, 20, 120u << 23, 0x1p14f);
 }
 
 /* The sign bit of u over the code. */
-INLINE __m512i with_sign(__m512i code, __m512i u)
+GP_INLINE __m512i with_sign(__m512i code, __m512i u)
 {
 	return _mm512_ternarylogic_epi32(code, _mm512_srli_epi32(u, 24), word(0x80), 0xf8); /* a | b & c */
 }
 
 /* 64 numbers below 256, of four vectors, as bytes. Whole lines are stored: pieces of one were measured to cost half
  * the speed where the output is not in the cache. */
-INLINE void store_64(const __m512i v[4], uint8_t *out)
+GP_INLINE void store_64(const __m512i v[4], uint8_t *out)
 {
 	const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
 	const __m512i low = _mm512_packus_epi32(v[0], v[1]), high = _mm512_packus_epi32(v[2], v[3]);
 	_mm512_storeu_si512(out, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high)));
 }
 
-INLINE bool narrow(const float *x, size_t n, uint8_t *out, __m512i (*convert)(__m512i))
+GP_INLINE bool narrow(const float *x, size_t n, uint8_t *out, __m512i (*convert)(__m512i))
 {
 	__m512i top = _mm512_setzero_si512(), code[4];
 	size_t i = 0;
@@ -93,12 +82,12 @@ static bool to_e4m3(const float *x, size_t n, uint8_t *out)
 	return narrow(x, n, out, magnitude_to_e4m3);
 }
 
-INLINE __m512i take_bytes(__m512i top, __m512i b)
+GP_INLINE __m512i take_bytes(__m512i top, __m512i b)
 {
 	return _mm512_max_epu8(top, _mm512_and_si512(b, _mm512_set1_epi8(0x7f)));
 }
 
-INLINE bool all_below(__m512i top, int limit)
+GP_INLINE bool all_below(__m512i top, int limit)
 {
 	return _mm512_cmpge_epu8_mask(top, _mm512_set1_epi8((char)limit)) == 0;
 }
@@ -107,7 +96,7 @@ INLINE bool all_below(__m512i top, int limit)
 #define QUARTER(b, k) _mm512_extracti32x4_epi32(b, k)
 
 /* False when some byte is `limit` or more without its sign. */
-INLINE bool widen(const uint8_t *in, size_t n, float *x, int limit, __m512 (*convert)(__m128i))
+GP_INLINE bool widen(const uint8_t *in, size_t n, float *x, int limit, __m512 (*convert)(__m128i))
 {
 	__m512i top = _mm512_setzero_si512();
 	size_t i = 0;
@@ -129,13 +118,13 @@ INLINE bool widen(const uint8_t *in, size_t n, float *x, int limit, __m512 (*con
 }
 
 /* Half precision is E5M2 with eight more bits of mantissa. */
-INLINE __m512 widen_e5m2(__m128i b)
+GP_INLINE __m512 widen_e5m2(__m128i b)
 {
 	return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8));
 }
 
 /* E4M3 in half precision is too small by the difference of the biases, 2^8. */
-INLINE __m512 widen_e4m3(__m128i b)
+GP_INLINE __m512 widen_e4m3(__m128i b)
 {
 	const __m256i wide = _mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 7); /* seeeemmm0000000 one place low */
 	const __m256i sign = _mm256_and_si256(_mm256_slli_epi16(wide, 1), _mm256_set1_epi16((short)0x8000));
@@ -154,7 +143,7 @@ static bool from_e4m3(const uint8_t *in, size_t n, float *x)
 }
 
 /* Asks for a line that is read later; it need not exist. */
-INLINE void ask_for(const float *x, size_t ahead)
+GP_INLINE void ask_for(const float *x, size_t ahead)
 {
 	_mm_prefetch((const char *)((uintptr_t)x + ahead * sizeof *x), _MM_HINT_T0);
 }
@@ -168,7 +157,7 @@ struct log_block {
 
 /* Zeros count as 1: exponent 0, mantissa 1. Asks for what comes three blocks later: two readers a page apart are no stream
  * that processors follow. */
-INLINE void add_vector(const float *x, struct log_block *b)
+GP_INLINE void add_vector(const float *x, struct log_block *b)
 {
 	ask_for(x, 3 * GP_LOG_BLOCK);
 	const __m512i u = _mm512_and_si512(_mm512_loadu_si512(x), word(0x7fffffffu));
@@ -213,7 +202,7 @@ static void add_logs(const float *x, size_t n, struct gp_log_sum *sum)
 }
 
 /* -inf for 0. */
-INLINE __m512 log2_of(__m512 v)
+GP_INLINE __m512 log2_of(__m512 v)
 {
 	const __m512 m = _mm512_getmant_ps(v, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero);
 	const __m512 z = _mm512_sub_ps(m, _mm512_set1_ps(1));
@@ -225,7 +214,7 @@ INLINE __m512 log2_of(__m512 v)
 }
 
 /* t - floor(t) as a difference: the instruction for it takes as long as the two. */
-INLINE __m512 exp2_of(__m512 t)
+GP_INLINE __m512 exp2_of(__m512 t)
 {
 	const __m512 whole = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 	const __m512 f = _mm512_sub_ps(t, whole);
@@ -237,7 +226,7 @@ INLINE __m512 exp2_of(__m512 t)
 }
 
 /* Exponents of 2, clamped. n: a multiple of 16. */
-INLINE void to_exponents(const float *x, size_t n, float alpha, float beta, float *t)
+GP_INLINE void to_exponents(const float *x, size_t n, float alpha, float beta, float *t)
 {
 	const __m512 low = _mm512_set1_ps(GP_S2FP8_LOW), high = _mm512_set1_ps(GP_S2FP8_HIGH);
 	const __m512 a = _mm512_set1_ps(alpha), b = _mm512_set1_ps(beta);
@@ -249,7 +238,7 @@ INLINE void to_exponents(const float *x, size_t n, float alpha, float beta, floa
 }
 
 /* E5M2 of 2^t with the sign of x, over half precision, in the lower bytes. */
-INLINE __m512i squeeze_32(const float *t, const float *x)
+GP_INLINE __m512i squeeze_32(const float *t, const float *x)
 {
 	__m256i half[2];
 	for (int k = 0; k < 2; k++) {
@@ -265,7 +254,7 @@ INLINE __m512i squeeze_32(const float *t, const float *x)
 
 /* n: a multiple of 64, at most BLOCK. Two loops: in one, the chain of dependent instructions from x to its code is longer
  * than processors look ahead, which was measured to take 1.4 times as long. */
-INLINE void squeeze_block(const float *x, size_t n, float alpha, float beta, uint8_t *out)
+GP_INLINE void squeeze_block(const float *x, size_t n, float alpha, float beta, uint8_t *out)
 {
 	const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
 	_Alignas(64) float t[BLOCK];
@@ -292,7 +281,7 @@ static void to_s2fp8(const float *x, size_t n, float alpha, float beta, uint8_t 
 }
 
 /* 128 entries in eight registers: the low five bits choose within two of them, the next two between the four pairs. */
-INLINE __m512 look_up(const __m512 t[8], __m128i b)
+GP_INLINE __m512 look_up(const __m512 t[8], __m128i b)
 {
 	const __m512i index = _mm512_cvtepu8_epi32(b);
 	const __mmask16 bit5 = _mm512_test_epi32_mask(index, word(32)), bit6 = _mm512_test_epi32_mask(index, word(64));

@@ -10,8 +10,7 @@
 
 #include "kernels/loops/avx2.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define REST   gp_hadamard_loops_portable
+#define REST gp_hadamard_loops_portable
 
 enum { LANES = 8, GROUP = 8, GROUP_LEVELS = 6, ACROSS = 16 }; /* a group: registers transformed without memory */
 
@@ -27,26 +26,26 @@ struct turn {
 
 /* `other` has the partner of each element; `sign` is -1 for those that are the second of a pair, else 1. The product is
  * exact, so a sum is rounded once. */
-INLINE __m256 level(__m256 v, __m256 other, __m256 sign)
+GP_INLINE __m256 level(__m256 v, __m256 other, __m256 sign)
 {
 	return _mm256_fmadd_ps(v, sign, other);
 }
 
-INLINE __m256 inside(__m256 v)
+GP_INLINE __m256 inside(__m256 v)
 {
 	v = level(v, _mm256_permute_ps(v, 0xb1), _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1));
 	v = level(v, _mm256_permute_ps(v, 0x4e), _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1));
 	return level(v, _mm256_permute2f128_ps(v, v, 0x01), _mm256_setr_ps(1, 1, 1, 1, -1, -1, -1, -1));
 }
 
-INLINE __m256 signed_by(__m256 v, const uint32_t *sign)
+GP_INLINE __m256 signed_by(__m256 v, const uint32_t *sign)
 {
 	return _mm256_xor_ps(v, _mm256_loadu_ps((const float *)sign));
 }
 
 /* The tensor comes from far away before it is transformed, and is at hand on the way back: asks for the line that comes a
  * page later, which need not exist, as processors do not follow a stream over the end of a page by themselves. */
-INLINE __m256 taken(const struct turn *t, const float *x, size_t sign)
+GP_INLINE __m256 taken(const struct turn *t, const float *x, size_t sign)
 {
 	if (t->before && sign / LANES % 2 == 0)
 		_mm_prefetch((const char *)((uintptr_t)x + 4096), _MM_HINT_T0);
@@ -55,7 +54,7 @@ INLINE __m256 taken(const struct turn *t, const float *x, size_t sign)
 }
 
 /* Writes v, which has all its levels, times the factor and, going back, with its signs. */
-INLINE void put(struct turn *t, __m256 v, size_t sign, float *y)
+GP_INLINE void put(struct turn *t, __m256 v, size_t sign, float *y)
 {
 	v = _mm256_mul_ps(v, t->factor);
 	const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
@@ -65,7 +64,7 @@ INLINE void put(struct turn *t, __m256 v, size_t sign, float *y)
 
 /* --- between registers ------------------------------------------------------------------------------------------ */
 
-INLINE void level_between(__m256 *v, int h)
+GP_INLINE void level_between(__m256 *v, int h)
 {
 #pragma GCC unroll 16
 	for (int i = 0; i < h; i++) {
@@ -75,7 +74,7 @@ INLINE void level_between(__m256 *v, int h)
 	}
 }
 
-INLINE void between(__m256 *v, int count)
+GP_INLINE void between(__m256 *v, int count)
 {
 #pragma GCC unroll 16
 	for (int i = 0; count >= 2 && i < count; i += 2)
@@ -94,7 +93,7 @@ INLINE void between(__m256 *v, int count)
 
 /* The levels within `count` registers in a row. `sign`: place of their first element in the block. `whole`: they are a whole
  * block, which `put` ends; else more levels follow. */
-INLINE void group(struct turn *t, int count, bool whole, size_t sign, const float *x, float *y)
+GP_INLINE void group(struct turn *t, int count, bool whole, size_t sign, const float *x, float *y)
 {
 	__m256 v[GROUP];
 #pragma GCC unroll 16
@@ -111,7 +110,7 @@ INLINE void group(struct turn *t, int count, bool whole, size_t sign, const floa
 }
 
 /* The levels above a group's, over `count` groups. */
-INLINE void across(struct turn *t, int count, float *y)
+GP_INLINE void across(struct turn *t, int count, float *y)
 {
 	for (size_t at = 0; at < GROUP * LANES; at += LANES) {
 		__m256 v[ACROSS];
@@ -125,14 +124,14 @@ INLINE void across(struct turn *t, int count, float *y)
 	}
 }
 
-INLINE void small_blocks(struct turn *t, int count, const float *x, size_t n, float *y)
+GP_INLINE void small_blocks(struct turn *t, int count, const float *x, size_t n, float *y)
 {
 	const size_t size = (size_t)count * LANES;
 	for (size_t at = 0; at < n; at += size)
 		group(t, count, true, 0, x + at, y + at);
 }
 
-INLINE void large_blocks(struct turn *t, int count, const float *x, size_t n, float *y)
+GP_INLINE void large_blocks(struct turn *t, int count, const float *x, size_t n, float *y)
 {
 	const size_t size = (size_t)count * GROUP * LANES;
 	for (size_t at = 0; at < n; at += size) {
@@ -142,7 +141,7 @@ INLINE void large_blocks(struct turn *t, int count, const float *x, size_t n, fl
 	}
 }
 
-INLINE uint32_t largest(__m256i v)
+GP_INLINE uint32_t largest(__m256i v)
 {
 	uint32_t lane[LANES], top = 0;
 	_mm256_storeu_si256((__m256i *)lane, v);
@@ -151,7 +150,7 @@ INLINE uint32_t largest(__m256i v)
 	return top;
 }
 
-INLINE uint32_t turn(const uint32_t *sign, int levels, bool back, const float *x, size_t n, float *y)
+GP_INLINE uint32_t turn(const uint32_t *sign, int levels, bool back, const float *x, size_t n, float *y)
 {
 	struct turn t = {.sign = sign,
 			 .before = !back,

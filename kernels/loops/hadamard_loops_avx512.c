@@ -6,11 +6,11 @@
  */
 #include "kernels/loops/hadamard_loops.h"
 
-#include <immintrin.h>
 #include <stdbool.h>
 
-#define INLINE static inline __attribute__((always_inline))
-#define REST   gp_hadamard_loops_portable
+#include "kernels/loops/avx512.h"
+
+#define REST gp_hadamard_loops_portable
 
 enum { LANES = 16, GROUP = 16, GROUP_LEVELS = 8 }; /* a group: registers that are transformed without memory */
 
@@ -26,18 +26,18 @@ struct turn {
 
 /* `other` has the partner of each element; `sign` is -1 for those that are the second of a pair, else 1. The product is
  * exact, so a sum is rounded once. */
-INLINE __m512 level(__m512 v, __m512 other, __m512 sign)
+GP_INLINE __m512 level(__m512 v, __m512 other, __m512 sign)
 {
 	return _mm512_fmadd_ps(v, sign, other);
 }
 
-INLINE __m512 signs_of(__mmask16 second)
+GP_INLINE __m512 signs_of(__mmask16 second)
 {
 	return _mm512_mask_blend_ps(second, _mm512_set1_ps(1), _mm512_set1_ps(-1));
 }
 
 /* Blocks of 8, or of 16. */
-INLINE __m512 inside(__m512 v, bool eight)
+GP_INLINE __m512 inside(__m512 v, bool eight)
 {
 	v = level(v, _mm512_permute_ps(v, 0xb1), signs_of(0xaaaa));
 	v = level(v, _mm512_permute_ps(v, 0x4e), signs_of(0xcccc));
@@ -45,14 +45,14 @@ INLINE __m512 inside(__m512 v, bool eight)
 	return eight ? v : level(v, _mm512_shuffle_f32x4(v, v, 0x4e), signs_of(0xff00));
 }
 
-INLINE __m512 signed_by(__m512 v, const uint32_t *sign)
+GP_INLINE __m512 signed_by(__m512 v, const uint32_t *sign)
 {
 	return _mm512_xor_ps(v, _mm512_castsi512_ps(_mm512_loadu_si512(sign)));
 }
 
 /* The tensor comes from far away before it is transformed, and is at hand on the way back: asks for the line that comes a
  * page later, which need not exist, as processors do not follow a stream over the end of a page by themselves. */
-INLINE __m512 taken(const struct turn *t, const float *x, size_t sign)
+GP_INLINE __m512 taken(const struct turn *t, const float *x, size_t sign)
 {
 	if (t->before)
 		_mm_prefetch((const char *)((uintptr_t)x + 4096), _MM_HINT_T0);
@@ -61,7 +61,7 @@ INLINE __m512 taken(const struct turn *t, const float *x, size_t sign)
 }
 
 /* Writes v, which has all its levels, times the factor and, going back, with its signs. */
-INLINE void put(struct turn *t, __m512 v, size_t sign, float *y)
+GP_INLINE void put(struct turn *t, __m512 v, size_t sign, float *y)
 {
 	v = _mm512_mul_ps(v, t->factor);
 	const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff));
@@ -71,7 +71,7 @@ INLINE void put(struct turn *t, __m512 v, size_t sign, float *y)
 
 /* --- between registers ------------------------------------------------------------------------------------------ */
 
-INLINE void level_between(__m512 *v, int h)
+GP_INLINE void level_between(__m512 *v, int h)
 {
 #pragma GCC unroll 16
 	for (int i = 0; i < h; i++) {
@@ -81,7 +81,7 @@ INLINE void level_between(__m512 *v, int h)
 	}
 }
 
-INLINE void between(__m512 *v, int count)
+GP_INLINE void between(__m512 *v, int count)
 {
 #pragma GCC unroll 16
 	for (int i = 0; count >= 2 && i < count; i += 2)
@@ -100,7 +100,7 @@ INLINE void between(__m512 *v, int count)
 
 /* The levels within `count` registers in a row. `sign`: place of their first element in the block. `whole`: they are a whole
  * block, which `put` ends; else more levels follow. */
-INLINE void group(struct turn *t, int count, bool eight, bool whole, size_t sign, const float *x, float *y)
+GP_INLINE void group(struct turn *t, int count, bool eight, bool whole, size_t sign, const float *x, float *y)
 {
 	__m512 v[GROUP];
 #pragma GCC unroll 16
@@ -117,7 +117,7 @@ INLINE void group(struct turn *t, int count, bool eight, bool whole, size_t sign
 }
 
 /* The levels above a group's, over `count` groups. */
-INLINE void across(struct turn *t, int count, float *y)
+GP_INLINE void across(struct turn *t, int count, float *y)
 {
 	for (size_t at = 0; at < GROUP * LANES; at += LANES) {
 		__m512 v[GROUP];
@@ -131,14 +131,14 @@ INLINE void across(struct turn *t, int count, float *y)
 	}
 }
 
-INLINE void small_blocks(struct turn *t, int count, bool eight, const float *x, size_t n, float *y)
+GP_INLINE void small_blocks(struct turn *t, int count, bool eight, const float *x, size_t n, float *y)
 {
 	const size_t size = (size_t)count * LANES;
 	for (size_t at = 0; at < n; at += size)
 		group(t, count, eight, true, 0, x + at, y + at);
 }
 
-INLINE void large_blocks(struct turn *t, int count, const float *x, size_t n, float *y)
+GP_INLINE void large_blocks(struct turn *t, int count, const float *x, size_t n, float *y)
 {
 	const size_t size = (size_t)count * GROUP * LANES;
 	for (size_t at = 0; at < n; at += size) {
@@ -148,7 +148,7 @@ INLINE void large_blocks(struct turn *t, int count, const float *x, size_t n, fl
 	}
 }
 
-INLINE uint32_t turn(const uint32_t *sign, int levels, bool back, const float *x, size_t n, float *y)
+GP_INLINE uint32_t turn(const uint32_t *sign, int levels, bool back, const float *x, size_t n, float *y)
 {
 	uint32_t twice[LANES];
 	struct turn t = {.sign = sign,

@@ -9,15 +9,14 @@
 
 #include "kernels/loops/avx2.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define REST   gp_level_loops_portable
+#define REST gp_level_loops_portable
 
-INLINE __m256i word(uint32_t u)
+GP_INLINE __m256i word(uint32_t u)
 {
 	return _mm256_set1_epi32((int)u);
 }
 
-INLINE __m256d add_squares(__m256d sum, __m128 v)
+GP_INLINE __m256d add_squares(__m256d sum, __m128 v)
 {
 	const __m256d wide = _mm256_cvtps_pd(v);
 	return _mm256_fmadd_pd(wide, wide, sum); /* the squares are exact: contraction changes nothing */
@@ -57,14 +56,14 @@ static uint32_t largest(const float *x, size_t n)
 }
 
 /* table[i], for i below 2^bits. */
-INLINE __m256 lookup_16(const float *table, __m256i i)
+GP_INLINE __m256 lookup_16(const float *table, __m256i i)
 {
 	const __m256 low = _mm256_permutevar8x32_ps(_mm256_load_ps(table), i);
 	const __m256 high = _mm256_permutevar8x32_ps(_mm256_load_ps(table + 8), i);
 	return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)));
 }
 
-INLINE __m256 lookup(const float *table, __m256i i, int bits)
+GP_INLINE __m256 lookup(const float *table, __m256i i, int bits)
 {
 	if (bits <= 3)
 		return _mm256_permutevar8x32_ps(_mm256_load_ps(table), i);
@@ -72,12 +71,12 @@ INLINE __m256 lookup(const float *table, __m256i i, int bits)
 }
 
 /* Node j of this round of the search: j is in [2^round, 2^(round + 1)). */
-INLINE __m256 node(const float *tree, __m256i j, int round)
+GP_INLINE __m256 node(const float *tree, __m256i j, int round)
 {
 	return lookup(tree, j, round + 1);
 }
 
-INLINE __m256i code_of(const float *tree, int bits, __m256 r, __m128i draws)
+GP_INLINE __m256i code_of(const float *tree, int bits, __m256 r, __m128i draws)
 {
 	__m256 l = _mm256_set1_ps(-1), u = _mm256_set1_ps(1);
 	__m256i j = word(1);
@@ -96,14 +95,14 @@ INLINE __m256i code_of(const float *tree, int bits, __m256 r, __m128i draws)
 }
 
 /* Eight codes below 2^16. */
-INLINE void store_codes(__m256i code, uint16_t *out)
+GP_INLINE void store_codes(__m256i code, uint16_t *out)
 {
 	_mm_storeu_si128((void *)out,
 			 _mm_packus_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1)));
 }
 
-INLINE size_t quantize_to(int bits, const float *tree, const float *x, size_t n, float norm, const uint16_t *draws,
-			  uint16_t *codes)
+GP_INLINE size_t quantize_to(int bits, const float *tree, const float *x, size_t n, float norm, const uint16_t *draws,
+			     uint16_t *codes)
 {
 	const __m256 divisor = _mm256_set1_ps(norm);
 	size_t i = 0;
@@ -114,7 +113,7 @@ INLINE size_t quantize_to(int bits, const float *tree, const float *x, size_t n,
 	return i;
 }
 
-INLINE size_t dequantize_from(int bits, const float *level, const uint16_t *codes, size_t n, float norm, float *x)
+GP_INLINE size_t dequantize_from(int bits, const float *level, const uint16_t *codes, size_t n, float norm, float *x)
 {
 	const __m256 factor = _mm256_set1_ps(norm);
 	size_t i = 0;

@@ -6,21 +6,9 @@
  */
 #include "kernels/loops/level_loops.h"
 
-#include <immintrin.h>
-
-#define INLINE static inline __attribute__((always_inline))
+#include "kernels/loops/avx512.h"
 
 enum { SIDE_BY_SIDE = 4 };
-
-INLINE __m512i word(uint32_t u)
-{
-	return _mm512_set1_epi32((int)u);
-}
-
-INLINE __mmask16 first_lanes(size_t n)
-{
-	return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-}
 
 static double squares(const float *x, size_t n)
 {
@@ -49,37 +37,37 @@ static uint32_t largest(const float *x, size_t n)
 }
 
 /* table[the lower bits of i], for tables of 16, 32, ... numbers. */
-INLINE __m512 lookup_16(const float *table, __m512i i)
+GP_INLINE __m512 lookup_16(const float *table, __m512i i)
 {
 	return _mm512_permutexvar_ps(i, _mm512_load_ps(table));
 }
 
-INLINE __m512 lookup_32(const float *table, __m512i i)
+GP_INLINE __m512 lookup_32(const float *table, __m512i i)
 {
 	return _mm512_permutex2var_ps(_mm512_load_ps(table), i, _mm512_load_ps(table + 16));
 }
 
-INLINE __m512 choose(__m512i i, uint32_t bit, __m512 without, __m512 with)
+GP_INLINE __m512 choose(__m512i i, uint32_t bit, __m512 without, __m512 with)
 {
 	return _mm512_mask_mov_ps(without, _mm512_test_epi32_mask(i, word(bit)), with);
 }
 
-INLINE __m512 lookup_64(const float *table, __m512i i)
+GP_INLINE __m512 lookup_64(const float *table, __m512i i)
 {
 	return choose(i, 32, lookup_32(table, i), lookup_32(table + 32, i));
 }
 
-INLINE __m512 lookup_128(const float *table, __m512i i)
+GP_INLINE __m512 lookup_128(const float *table, __m512i i)
 {
 	return choose(i, 64, lookup_64(table, i), lookup_64(table + 64, i));
 }
 
-INLINE __m512 lookup_256(const float *table, __m512i i)
+GP_INLINE __m512 lookup_256(const float *table, __m512i i)
 {
 	return choose(i, 128, lookup_128(table, i), lookup_128(table + 128, i));
 }
 
-INLINE __m512 lookup(const float *table, __m512i i, int bits)
+GP_INLINE __m512 lookup(const float *table, __m512i i, int bits)
 {
 	switch (bits) {
 	case 8:
@@ -96,13 +84,13 @@ INLINE __m512 lookup(const float *table, __m512i i, int bits)
 }
 
 /* Node j of this round of the search: j is in [2^round, 2^(round + 1)). */
-INLINE __m512 node(const float *tree, __m512i j, int round)
+GP_INLINE __m512 node(const float *tree, __m512i j, int round)
 {
 	return round < 4 ? lookup_16(tree, j) : lookup(tree + (1 << round), j, round);
 }
 
 /* Codes of `count` vectors at once: a search is one chain of dependent instructions, several run side by side. */
-INLINE void search(const float *tree, int bits, int count, const __m512 *r, const __m256i *draws, __m512i *code)
+GP_INLINE void search(const float *tree, int bits, int count, const __m512 *r, const __m256i *draws, __m512i *code)
 {
 	__m512 l[SIDE_BY_SIDE], u[SIDE_BY_SIDE];
 	__m512i j[SIDE_BY_SIDE];
@@ -130,8 +118,8 @@ INLINE void search(const float *tree, int bits, int count, const __m512 *r, cons
 	}
 }
 
-INLINE void quantize_to(int bits, const float *tree, const float *x, size_t n, float norm, const uint16_t *draws,
-			uint16_t *codes)
+GP_INLINE void quantize_to(int bits, const float *tree, const float *x, size_t n, float norm, const uint16_t *draws,
+			   uint16_t *codes)
 {
 	const __m512 divisor = _mm512_set1_ps(norm);
 	__m512 r[SIDE_BY_SIDE];
@@ -156,7 +144,7 @@ INLINE void quantize_to(int bits, const float *tree, const float *x, size_t n, f
 	}
 }
 
-INLINE void dequantize_from(int bits, const float *level, const uint16_t *codes, size_t n, float norm, float *x)
+GP_INLINE void dequantize_from(int bits, const float *level, const uint16_t *codes, size_t n, float norm, float *x)
 {
 	const __m512 factor = _mm512_set1_ps(norm);
 	size_t i = 0;

@@ -27,18 +27,18 @@ enum { LINE = 16 };                         /* elements of a cache line */
 
 /* Asks for the line that comes a page later, which need not exist: processors do not follow a stream over the end of a
  * page by themselves. */
-INLINE void ask_for(const float *x)
+GP_INLINE void ask_for(const float *x)
 {
 	__builtin_prefetch((const char *)((uintptr_t)x + 4096), 0, 3);
 }
 
-INLINE ints magnitude(floats v)
+GP_INLINE ints magnitude(floats v)
 {
 	return i_and(i_of(v), i_all(0x7fffffff));
 }
 
 /* 1 / v, or 0 where v is not above 0. */
-INLINE floats inverse_of(floats v)
+GP_INLINE floats inverse_of(floats v)
 {
 	const floats none = f_all(0), one = f_all(1);
 	return f_where_less(none, v, f_div(one, f_where_less(none, v, v, one)), none);
@@ -47,7 +47,7 @@ INLINE floats inverse_of(floats v)
 /* --- the largest of each block ---------------------------------------------------------------------------------- */
 
 /* Lane i: bits of the largest magnitude of block i of x[0..n), at most BLOCKS blocks; 0 where there is none. */
-INLINE ints largest_of(const float *x, size_t n, size_t size)
+GP_INLINE ints largest_of(const float *x, size_t n, size_t size)
 {
 	ints top[BLOCKS];
 	size_t blocks = 0, at = 0;
@@ -75,7 +75,7 @@ INLINE ints largest_of(const float *x, size_t n, size_t size)
 }
 
 /* Least and largest of each block, 0 being among them; NaN is neither. */
-INLINE void range_of(const float *x, size_t n, size_t size, floats *least, floats *most)
+GP_INLINE void range_of(const float *x, size_t n, size_t size, floats *least, floats *most)
 {
 	ints low[BLOCKS], high[BLOCKS];
 	size_t blocks = 0;
@@ -109,7 +109,7 @@ struct factors {
 };
 
 /* What `step_of` and `clipped_least` of block_loops.c do, for lanes. */
-INLINE floats zero_points(floats scale, floats inverse, floats reach, floats least, float top)
+GP_INLINE floats zero_points(floats scale, floats inverse, floats reach, floats least, float top)
 {
 	const floats covered = f_mul(scale, f_all(top)), rounder = f_all(0x1.8p23f);
 	const floats share = f_div(covered, f_where_less(covered, reach, reach, f_all(1)));
@@ -120,7 +120,7 @@ INLINE floats zero_points(floats scale, floats inverse, floats reach, floats lea
 }
 
 /* Writes the scales of `blocks` blocks with these reaches. Returns what they are worth. */
-INLINE floats put_scales(const struct gp_block_form *form, floats reach, float top, size_t blocks, uint8_t *scales)
+GP_INLINE floats put_scales(const struct gp_block_form *form, floats reach, float top, size_t blocks, uint8_t *scales)
 {
 	const floats t = f_div(reach, f_all(top));
 	if (!form->e8m0)
@@ -133,8 +133,8 @@ INLINE floats put_scales(const struct gp_block_form *form, floats reach, float t
 
 /* Scales, zero points and factors of the blocks of x[0..n), at most BLOCKS of them. Returns the bits of the largest reach, or
  * magnitude where that is more, of each. `vector`: the first register of x in its part. */
-INLINE ints measure_some(const struct gp_block_form *form, bool asym, float top, const float *x, size_t n,
-			 uint8_t *scales, uint8_t *zeros, size_t vector, struct factors *f)
+GP_INLINE ints measure_some(const struct gp_block_form *form, bool asym, float top, const float *x, size_t n,
+			    uint8_t *scales, uint8_t *zeros, size_t vector, struct factors *f)
 {
 	const size_t size = form->size, blocks = (n + size - 1) / size;
 	ints largest = largest_of(x, n, size);
@@ -156,8 +156,8 @@ INLINE ints measure_some(const struct gp_block_form *form, bool asym, float top,
 }
 
 /* The same for a part. */
-INLINE ints measure(const struct gp_block_form *form, bool asym, float top, const float *x, size_t n, uint8_t *scales,
-		    uint8_t *zeros, struct factors *f)
+GP_INLINE ints measure(const struct gp_block_form *form, bool asym, float top, const float *x, size_t n,
+		       uint8_t *scales, uint8_t *zeros, struct factors *f)
 {
 	const size_t most = BLOCKS * form->size;
 	ints largest = i_all(0);
@@ -171,14 +171,14 @@ INLINE ints measure(const struct gp_block_form *form, bool asym, float top, cons
 /* --- block ------------------------------------------------------------------------------------------------------ */
 
 /* Levels, or codes where `zero` is added, of a register. */
-INLINE ints level_of(floats x, float inverse, bool asym, int32_t zero)
+GP_INLINE ints level_of(floats x, float inverse, bool asym, int32_t zero)
 {
 	const ints level = i_round(f_mul(x, f_all(inverse)));
 	return asym ? i_add(level, i_all(zero)) : level;
 }
 
 /* Codes of levels beyond the top are the top's: numbers are cut off as they become narrower, and then once more. */
-INLINE ints codes_of(const ints *level, int bits, bool asym)
+GP_INLINE ints codes_of(const ints *level, int bits, bool asym)
 {
 	const ints low = to_words(level[0], level[1]), high = to_words(level[2], level[3]);
 	if (asym)
@@ -189,12 +189,12 @@ INLINE ints codes_of(const ints *level, int bits, bool asym)
 }
 
 /* What is left of n elements behind `before`. */
-INLINE size_t left_of(size_t n, size_t before)
+GP_INLINE size_t left_of(size_t n, size_t before)
 {
 	return n > before ? n - before : 0;
 }
 
-INLINE void write_codes(const struct factors *f, int bits, bool asym, const float *x, size_t n, uint8_t *packed)
+GP_INLINE void write_codes(const struct factors *f, int bits, bool asym, const float *x, size_t n, uint8_t *packed)
 {
 	const uint8_t *end = packed + (n * (size_t)bits + 7) / 8;
 	ints level[4];
@@ -215,8 +215,8 @@ INLINE void write_codes(const struct factors *f, int bits, bool asym, const floa
 	}
 }
 
-INLINE uint32_t encode_bits(const struct gp_block_form *form, int bits, bool asym, const float *x, size_t n,
-			    uint8_t *scales, uint8_t *zeros, uint8_t *packed)
+GP_INLINE uint32_t encode_bits(const struct gp_block_form *form, int bits, bool asym, const float *x, size_t n,
+			       uint8_t *scales, uint8_t *zeros, uint8_t *packed)
 {
 	const size_t blocks = PART / form->size, part = blocks * form->size, scale_bytes = form->e8m0 ? 1 : 2;
 	const float top = (float)(asym ? (1 << bits) - 1 : (1 << (bits - 1)) - 1);
@@ -243,7 +243,7 @@ struct unpacker {
 	ints bytes, shift;
 };
 
-INLINE struct unpacker unpacker_of(int bits)
+GP_INLINE struct unpacker unpacker_of(int bits)
 {
 	uint8_t byte[4 * LANES];
 	uint32_t shift[LANES];
@@ -256,7 +256,7 @@ INLINE struct unpacker unpacker_of(int bits)
 }
 
 /* LANES codes in the lowest bits of lanes; bits above them are not zero. */
-INLINE ints unpacked(const struct unpacker *u, __m128i in)
+GP_INLINE ints unpacked(const struct unpacker *u, __m128i in)
 {
 	return i_right_each(pick_bytes(in, u->bytes), u->shift);
 }
@@ -271,7 +271,7 @@ struct values {
 	ints least;
 };
 
-INLINE floats values_of(struct values *v, ints code, int bits, bool asym)
+GP_INLINE floats values_of(struct values *v, ints code, int bits, bool asym)
 {
 	const ints integer = masked_or(code, i_all((1 << bits) - 1), i_all(INTEGER_BITS));
 	if (!asym)
@@ -280,8 +280,8 @@ INLINE floats values_of(struct values *v, ints code, int bits, bool asym)
 }
 
 /* A block of x[0..n). Reads 16 bytes at once, as long as there are so many before `end`. */
-INLINE void read_block(const struct unpacker *u, struct values *v, int bits, bool asym, const uint8_t *in,
-		       const uint8_t *end, size_t n, float *x)
+GP_INLINE void read_block(const struct unpacker *u, struct values *v, int bits, bool asym, const uint8_t *in,
+			  const uint8_t *end, size_t n, float *x)
 {
 	size_t i = 0;
 	for (; i + LANES <= n && end - in >= 16; i += LANES, in += LANES / 8 * bits)
@@ -294,15 +294,15 @@ INLINE void read_block(const struct unpacker *u, struct values *v, int bits, boo
 }
 
 /* What the scales of up to BLOCKS blocks are worth. */
-INLINE floats scales_of(const struct gp_block_form *form, const uint8_t *scales, size_t blocks)
+GP_INLINE floats scales_of(const struct gp_block_form *form, const uint8_t *scales, size_t blocks)
 {
 	if (form->e8m0)
 		return f_of(i_left(get_bytes(scales, blocks), 23));
 	return f_mul(get_halves(scales, blocks), f_all(form->unit));
 }
 
-INLINE bool decode_bits(const struct gp_block_form *form, int bits, bool asym, const uint8_t *scales,
-			const uint8_t *zeros, const uint8_t *packed, size_t n, float *x)
+GP_INLINE bool decode_bits(const struct gp_block_form *form, int bits, bool asym, const uint8_t *scales,
+			   const uint8_t *zeros, const uint8_t *packed, size_t n, float *x)
 {
 	const size_t size = form->size;
 	const uint8_t *end = packed + (n * (size_t)bits + 7) / 8;
@@ -362,7 +362,7 @@ static bool decode(const struct gp_block_form *form, const uint8_t *scales, cons
 /* Magnitudes of numbers in a format: to nearest, ties to even; numbers that are too large give more than the largest code.
  * The sum of a number below 2^(e + 1) and 2^(e + 23 - mantissa) has the rounded one in its lowest bits, in units of the last
  * place; e is the number's exponent, or the least one. */
-INLINE ints narrowed(const struct gp_mx_small *f, ints u)
+GP_INLINE ints narrowed(const struct gp_mx_small *f, ints u)
 {
 	const int shift = 23 - f->mantissa;
 	const ints power = i_and(i_max(u, i_all(f->normal)), i_all(0x7f800000));
@@ -373,7 +373,7 @@ INLINE ints narrowed(const struct gp_mx_small *f, ints u)
 }
 
 /* The values of magnitudes. */
-INLINE floats widened(const struct gp_mx_small *f, ints magnitudes)
+GP_INLINE floats widened(const struct gp_mx_small *f, ints magnitudes)
 {
 	const ints normal = i_add(i_left(magnitudes, 23 - f->mantissa), i_all((127 - f->bias) << 23));
 	const floats below = f_mul(f_from(magnitudes), f_all(f->step));
@@ -381,7 +381,7 @@ INLINE floats widened(const struct gp_mx_small *f, ints magnitudes)
 }
 
 /* Codes of a chunk. Signs: those of numbers stay as these are cut off to bytes. */
-INLINE ints small_codes(const struct gp_mx_small *f, const floats *x, const float *inverse)
+GP_INLINE ints small_codes(const struct gp_mx_small *f, const floats *x, const float *inverse)
 {
 	const int width = f->exponent + f->mantissa;
 	ints m[4];
@@ -396,7 +396,7 @@ INLINE ints small_codes(const struct gp_mx_small *f, const floats *x, const floa
 	return ordered(i_or(magnitudes, i_and(w_right(signs, 7 - width), b_all(1 << width))));
 }
 
-INLINE void write_small(const struct gp_mx_small *f, const float *inverse, const float *x, size_t n, uint8_t *packed)
+GP_INLINE void write_small(const struct gp_mx_small *f, const float *inverse, const float *x, size_t n, uint8_t *packed)
 {
 	const int bits = 1 + f->exponent + f->mantissa;
 	const uint8_t *end = packed + (n * (size_t)bits + 7) / 8;
@@ -417,7 +417,7 @@ INLINE void write_small(const struct gp_mx_small *f, const float *inverse, const
 }
 
 /* Scales and factors of a part. Returns the largest magnitudes. */
-INLINE ints measure_mx(const struct gp_mx_small *f, const float *x, size_t n, uint8_t *scales, float *inverse)
+GP_INLINE ints measure_mx(const struct gp_mx_small *f, const float *x, size_t n, uint8_t *scales, float *inverse)
 {
 	enum { SOME = BLOCKS * GP_MX_BLOCK };
 	ints largest = i_all(0);
@@ -432,8 +432,8 @@ INLINE ints measure_mx(const struct gp_mx_small *f, const float *x, size_t n, ui
 	return largest;
 }
 
-INLINE uint32_t mx_encode_format(const struct gp_mx_small *f, const float *x, size_t n, uint8_t *scales,
-				 uint8_t *packed)
+GP_INLINE uint32_t mx_encode_format(const struct gp_mx_small *f, const float *x, size_t n, uint8_t *scales,
+				    uint8_t *packed)
 {
 	const size_t bits = (size_t)(1 + f->exponent + f->mantissa);
 	ints largest = i_all(0);
@@ -447,7 +447,7 @@ INLINE uint32_t mx_encode_format(const struct gp_mx_small *f, const float *x, si
 }
 
 /* *most: the largest magnitude so far, where not all codes are numbers. */
-INLINE floats small_values(const struct gp_mx_small *f, ints code, floats scale, ints *most)
+GP_INLINE floats small_values(const struct gp_mx_small *f, ints code, floats scale, ints *most)
 {
 	const int width = f->exponent + f->mantissa;
 	if (width == 3)
@@ -459,22 +459,22 @@ INLINE floats small_values(const struct gp_mx_small *f, ints code, floats scale,
 	return f_of(masked_or(i_left(code, 31 - width), i_all(INT32_MIN), value));
 }
 
-INLINE floats power_values(const uint8_t *scales, size_t blocks)
+GP_INLINE floats power_values(const uint8_t *scales, size_t blocks)
 {
 	const ints exponent = get_bytes(scales, blocks);
 	return i_where_less(exponent, i_all(1), f_all(0x1p-127f), f_of(i_left(exponent, 23)));
 }
 
 /* What the scales of up to BLOCKS blocks of nvfp4 are worth. */
-INLINE floats nv_values(float whole, const uint8_t *scales, size_t blocks)
+GP_INLINE floats nv_values(float whole, const uint8_t *scales, size_t blocks)
 {
 	return f_mul(widened(&gp_mx_smalls[GP_MX_E4M3], get_bytes(scales, blocks)), f_all(whole));
 }
 
 /* Blocks of `size` elements, 16 or 32; whole: that of nvfp4, whose scales are numbers of their own. Returns the largest
  * magnitude of a code, where not all are numbers. */
-INLINE uint32_t decode_small(const struct gp_mx_small *f, size_t size, float whole, const uint8_t *scales,
-			     const uint8_t *packed, size_t n, float *x)
+GP_INLINE uint32_t decode_small(const struct gp_mx_small *f, size_t size, float whole, const uint8_t *scales,
+				const uint8_t *packed, size_t n, float *x)
 {
 	const size_t bits = (size_t)(1 + f->exponent + f->mantissa), part = BLOCKS * size, step = LANES / 8 * bits;
 	const uint8_t *end = packed + (n * bits + 7) / 8;
@@ -538,7 +538,7 @@ static bool mx_decode(enum gp_mx_format format, const uint8_t *scales, const uin
 }
 
 /* Writes the scales of up to BLOCKS blocks; `inverse` gets what the registers of their elements are multiplied by. */
-INLINE void nv_scales(float whole, floats largest, size_t blocks, uint8_t *scales, float *inverse)
+GP_INLINE void nv_scales(float whole, floats largest, size_t blocks, uint8_t *scales, float *inverse)
 {
 	const struct gp_mx_small *f = &gp_mx_smalls[GP_MX_E4M3];
 	const ints code = narrowed(f, magnitude(f_div(largest, f_all(6 * whole))));

@@ -9,282 +9,275 @@
 #ifndef GP_PACKED_VEC_AVX512_H
 #define GP_PACKED_VEC_AVX512_H
 
-#include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#include "kernels/loops/avx512.h"
 
 enum { LANES = 16 };
 typedef __m512 floats;
 typedef __m512i ints;
 
-/* Lanes [0, n) of 16. */
-INLINE __mmask16 first_lanes(size_t n)
-{
-	return n >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
-}
-
 /* --- floats ----------------------------------------------------------------------------------------------------- */
 
-INLINE floats f_all(float v)
+GP_INLINE floats f_all(float v)
 {
 	return _mm512_set1_ps(v);
 }
 
-INLINE floats f_load(const float *x)
+GP_INLINE floats f_load(const float *x)
 {
 	return _mm512_loadu_ps(x);
 }
 
-INLINE floats f_some(const float *x, size_t n)
+GP_INLINE floats f_some(const float *x, size_t n)
 {
 	return _mm512_maskz_loadu_ps(first_lanes(n), x);
 }
 
-INLINE void f_store(float *x, floats v)
+GP_INLINE void f_store(float *x, floats v)
 {
 	_mm512_storeu_ps(x, v);
 }
 
-INLINE void f_store_some(float *x, size_t n, floats v)
+GP_INLINE void f_store_some(float *x, size_t n, floats v)
 {
 	_mm512_mask_storeu_ps(x, first_lanes(n), v);
 }
 
-INLINE floats f_of(ints v)
+GP_INLINE floats f_of(ints v)
 {
 	return _mm512_castsi512_ps(v);
 }
 
-INLINE floats f_from(ints v)
+GP_INLINE floats f_from(ints v)
 {
 	return _mm512_cvtepi32_ps(v);
 }
 
-INLINE floats f_add(floats a, floats b)
+GP_INLINE floats f_add(floats a, floats b)
 {
 	return _mm512_add_ps(a, b);
 }
 
-INLINE floats f_sub(floats a, floats b)
+GP_INLINE floats f_sub(floats a, floats b)
 {
 	return _mm512_sub_ps(a, b);
 }
 
-INLINE floats f_mul(floats a, floats b)
+GP_INLINE floats f_mul(floats a, floats b)
 {
 	return _mm512_mul_ps(a, b);
 }
 
-INLINE floats f_div(floats a, floats b)
+GP_INLINE floats f_div(floats a, floats b)
 {
 	return _mm512_div_ps(a, b);
 }
 
-INLINE floats f_min(floats a, floats b)
+GP_INLINE floats f_min(floats a, floats b)
 {
 	return _mm512_min_ps(a, b);
 }
 
-INLINE floats f_max(floats a, floats b)
+GP_INLINE floats f_max(floats a, floats b)
 {
 	return _mm512_max_ps(a, b);
 }
 
-INLINE floats f_where_less(floats a, floats b, floats yes, floats no)
+GP_INLINE floats f_where_less(floats a, floats b, floats yes, floats no)
 {
 	return _mm512_mask_mov_ps(no, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), yes);
 }
 
 /* --- integers --------------------------------------------------------------------------------------------------- */
 
-INLINE ints i_all(int32_t v)
+GP_INLINE ints i_all(int32_t v)
 {
 	return _mm512_set1_epi32(v);
 }
 
-INLINE ints i_load(const void *from)
+GP_INLINE ints i_load(const void *from)
 {
 	return _mm512_loadu_si512(from);
 }
 
-INLINE ints i_of(floats v)
+GP_INLINE ints i_of(floats v)
 {
 	return _mm512_castps_si512(v);
 }
 
-INLINE ints i_round(floats v)
+GP_INLINE ints i_round(floats v)
 {
 	return _mm512_cvtps_epi32(v);
 }
 
-INLINE ints i_add(ints a, ints b)
+GP_INLINE ints i_add(ints a, ints b)
 {
 	return _mm512_add_epi32(a, b);
 }
 
-INLINE ints i_sub(ints a, ints b)
+GP_INLINE ints i_sub(ints a, ints b)
 {
 	return _mm512_sub_epi32(a, b);
 }
 
-INLINE ints i_and(ints a, ints b)
+GP_INLINE ints i_and(ints a, ints b)
 {
 	return _mm512_and_si512(a, b);
 }
 
-INLINE ints i_or(ints a, ints b)
+GP_INLINE ints i_or(ints a, ints b)
 {
 	return _mm512_or_si512(a, b);
 }
 
-INLINE ints i_xor(ints a, ints b)
+GP_INLINE ints i_xor(ints a, ints b)
 {
 	return _mm512_xor_si512(a, b);
 }
 
-INLINE ints i_min(ints a, ints b)
+GP_INLINE ints i_min(ints a, ints b)
 {
 	return _mm512_min_epi32(a, b);
 }
 
-INLINE ints i_max(ints a, ints b)
+GP_INLINE ints i_max(ints a, ints b)
 {
 	return _mm512_max_epi32(a, b);
 }
 
-INLINE ints i_min_unsigned(ints a, ints b)
+GP_INLINE ints i_min_unsigned(ints a, ints b)
 {
 	return _mm512_min_epu32(a, b);
 }
 
-INLINE ints i_max_unsigned(ints a, ints b)
+GP_INLINE ints i_max_unsigned(ints a, ints b)
 {
 	return _mm512_max_epu32(a, b);
 }
 
-INLINE ints i_left(ints v, int bits)
+GP_INLINE ints i_left(ints v, int bits)
 {
 	return _mm512_slli_epi32(v, (unsigned)bits);
 }
 
-INLINE ints i_right(ints v, int bits)
+GP_INLINE ints i_right(ints v, int bits)
 {
 	return _mm512_srli_epi32(v, (unsigned)bits);
 }
 
-INLINE ints i_right_each(ints v, ints bits)
+GP_INLINE ints i_right_each(ints v, ints bits)
 {
 	return _mm512_srlv_epi32(v, bits);
 }
 
-INLINE floats i_where_less(ints a, ints b, floats yes, floats no)
+GP_INLINE floats i_where_less(ints a, ints b, floats yes, floats no)
 {
 	return _mm512_mask_mov_ps(no, _mm512_cmplt_epi32_mask(a, b), yes);
 }
 
-INLINE ints masked_or(ints v, ints mask, ints other)
+GP_INLINE ints masked_or(ints v, ints mask, ints other)
 {
 	return _mm512_ternarylogic_epi32(v, mask, other, 0xea);
 }
 
-INLINE ints ones_from(ints v, size_t n)
+GP_INLINE ints ones_from(ints v, size_t n)
 {
 	return _mm512_mask_mov_epi32(_mm512_set1_epi32(-1), first_lanes(n), v);
 }
 
-INLINE bool any_equal(ints v, int32_t to)
+GP_INLINE bool any_equal(ints v, int32_t to)
 {
 	return _mm512_cmpeq_epi32_mask(v, _mm512_set1_epi32(to)) != 0;
 }
 
-INLINE uint32_t largest_lane(ints v)
+GP_INLINE uint32_t largest_lane(ints v)
 {
 	return (uint32_t)_mm512_reduce_max_epi32(v);
 }
 
 /* --- bytes and words -------------------------------------------------------------------------------------------- */
 
-INLINE ints to_words(ints a, ints b)
+GP_INLINE ints to_words(ints a, ints b)
 {
 	return _mm512_packs_epi32(a, b);
 }
 
-INLINE ints to_bytes(ints a, ints b)
+GP_INLINE ints to_bytes(ints a, ints b)
 {
 	return _mm512_packs_epi16(a, b);
 }
 
-INLINE ints to_bytes_unsigned(ints a, ints b)
+GP_INLINE ints to_bytes_unsigned(ints a, ints b)
 {
 	return _mm512_packus_epi16(a, b);
 }
 
-INLINE ints ordered(ints bytes)
+GP_INLINE ints ordered(ints bytes)
 {
 	return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
 }
 
-INLINE ints w_right(ints v, int bits)
+GP_INLINE ints w_right(ints v, int bits)
 {
 	return _mm512_srli_epi16(v, (unsigned)bits);
 }
 
-INLINE ints b_all(int v)
+GP_INLINE ints b_all(int v)
 {
 	return _mm512_set1_epi8((char)v);
 }
 
-INLINE ints b_add(ints a, ints b)
+GP_INLINE ints b_add(ints a, ints b)
 {
 	return _mm512_add_epi8(a, b);
 }
 
-INLINE ints b_sub(ints a, ints b)
+GP_INLINE ints b_sub(ints a, ints b)
 {
 	return _mm512_sub_epi8(a, b);
 }
 
-INLINE ints b_min(ints a, ints b)
+GP_INLINE ints b_min(ints a, ints b)
 {
 	return _mm512_min_epi8(a, b);
 }
 
-INLINE ints b_max(ints a, ints b)
+GP_INLINE ints b_max(ints a, ints b)
 {
 	return _mm512_max_epi8(a, b);
 }
 
-INLINE ints b_min_unsigned(ints a, ints b)
+GP_INLINE ints b_min_unsigned(ints a, ints b)
 {
 	return _mm512_min_epu8(a, b);
 }
 
-INLINE ints pick_bytes(__m128i from, ints which)
+GP_INLINE ints pick_bytes(__m128i from, ints which)
 {
 	return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(from), which);
 }
 
 /* --- memory ----------------------------------------------------------------------------------------------------- */
 
-INLINE void put_bytes(ints v, size_t n, uint8_t *out)
+GP_INLINE void put_bytes(ints v, size_t n, uint8_t *out)
 {
 	_mm_mask_storeu_epi8(out, first_lanes(n), _mm512_cvtepi32_epi8(v));
 }
 
-INLINE ints get_bytes(const uint8_t *in, size_t n)
+GP_INLINE ints get_bytes(const uint8_t *in, size_t n)
 {
 	return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), in));
 }
 
-INLINE __m128i some_bytes(const uint8_t *in, size_t n)
+GP_INLINE __m128i some_bytes(const uint8_t *in, size_t n)
 {
 	return _mm_maskz_loadu_epi8(first_lanes(n), in);
 }
 
-INLINE floats put_halves(floats v, size_t n, uint8_t *out)
+GP_INLINE floats put_halves(floats v, size_t n, uint8_t *out)
 {
 	const __m256i above = _mm512_cvtps_ph(v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
 	const __m256i half = _mm256_min_epu16(above, _mm256_set1_epi16(0x7bff));
@@ -292,12 +285,12 @@ INLINE floats put_halves(floats v, size_t n, uint8_t *out)
 	return _mm512_cvtph_ps(half);
 }
 
-INLINE floats get_halves(const uint8_t *in, size_t n)
+GP_INLINE floats get_halves(const uint8_t *in, size_t n)
 {
 	return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), in));
 }
 
-INLINE void spread(floats v, size_t blocks, size_t each, float *out)
+GP_INLINE void spread(floats v, size_t blocks, size_t each, float *out)
 {
 	const ints lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 	float value[LANES];
@@ -319,7 +312,7 @@ INLINE void spread(floats v, size_t blocks, size_t each, float *out)
 
 enum fold { MOST_INT, MOST, LEAST };
 
-INLINE ints folded(enum fold how, ints a, ints b)
+GP_INLINE ints folded(enum fold how, ints a, ints b)
 {
 	return how == MOST_INT ? i_max(a, b)
 	       : how == MOST   ? i_of(f_max(f_of(a), f_of(b)))
@@ -327,28 +320,28 @@ INLINE ints folded(enum fold how, ints a, ints b)
 }
 
 /* Two registers to one: halves, then quarters, then the pairs of quarters, then neighbours. */
-INLINE ints fold_halves(enum fold how, ints a, ints b)
+GP_INLINE ints fold_halves(enum fold how, ints a, ints b)
 {
 	return folded(how, _mm512_shuffle_i32x4(a, b, 0x44), _mm512_shuffle_i32x4(a, b, 0xee));
 }
 
-INLINE ints fold_quarters(enum fold how, ints a, ints b)
+GP_INLINE ints fold_quarters(enum fold how, ints a, ints b)
 {
 	return folded(how, _mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-INLINE ints fold_pairs(enum fold how, ints a, ints b)
+GP_INLINE ints fold_pairs(enum fold how, ints a, ints b)
 {
 	return folded(how, _mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
-INLINE ints fold_neighbours(enum fold how, ints a, ints b)
+GP_INLINE ints fold_neighbours(enum fold how, ints a, ints b)
 {
 	return folded(how, i_of(_mm512_shuffle_ps(f_of(a), f_of(b), 0x88)),
 		      i_of(_mm512_shuffle_ps(f_of(a), f_of(b), 0xdd)));
 }
 
-INLINE ints fold_all(enum fold how, const ints *v)
+GP_INLINE ints fold_all(enum fold how, const ints *v)
 {
 	ints quarter[4];
 #pragma GCC unroll 4
@@ -361,7 +354,7 @@ INLINE ints fold_all(enum fold how, const ints *v)
 /* --- packing ---------------------------------------------------------------------------------------------------- */
 
 /* Bits of `low` where `mask` has ones, else those of `high`. */
-INLINE ints joined(ints mask, ints low, ints high)
+GP_INLINE ints joined(ints mask, ints low, ints high)
 {
 	return _mm512_ternarylogic_epi64(mask, low, high, 0xca);
 }
@@ -375,7 +368,7 @@ static const uint8_t close_gaps[9][16] = {
 };
 
 /* 64 codes, a byte each, to 8 * bits bytes. */
-INLINE void put_chunk(ints codes, int bits, uint8_t *out)
+GP_INLINE void put_chunk(ints codes, int bits, uint8_t *out)
 {
 	if (bits == 8) {
 		_mm512_storeu_si512(out, codes);
@@ -406,21 +399,21 @@ INLINE void put_chunk(ints codes, int bits, uint8_t *out)
 }
 
 /* The first n codes of 64. */
-INLINE void put_some(ints codes, size_t n, int bits, uint8_t *out)
+GP_INLINE void put_some(ints codes, size_t n, int bits, uint8_t *out)
 {
 	uint8_t packed[4 * LANES];
 	put_chunk(_mm512_maskz_mov_epi8(~UINT64_C(0) >> (4 * LANES - n), codes), bits, packed);
 	memcpy(out, packed, (n * (size_t)bits + 7) / 8);
 }
 
-INLINE ptrdiff_t chunk_room(int bits)
+GP_INLINE ptrdiff_t chunk_room(int bits)
 {
 	return 8 * bits;
 }
 
 /* --- E2M1 ------------------------------------------------------------------------------------------------------- */
 
-INLINE ints narrowed_to_e2m1(floats x)
+GP_INLINE ints narrowed_to_e2m1(floats x)
 {
 	const int m = 0x4a800000, step = 1 << 23; /* 2^22, and the next power */
 	const ints magic =
@@ -433,7 +426,7 @@ INLINE ints narrowed_to_e2m1(floats x)
 	return _mm512_sub_epi32(_mm512_castps_si512(sum), _mm512_permutexvar_epi32(exponent, minus));
 }
 
-INLINE floats e2m1_values(ints code, floats scale)
+GP_INLINE floats e2m1_values(ints code, floats scale)
 {
 	const floats numbers = _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
 	return f_mul(_mm512_permutexvar_ps(code, numbers), scale);

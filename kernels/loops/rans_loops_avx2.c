@@ -8,11 +8,9 @@
 #include "kernels/loops/avx2.h"
 #include "kernels/loops/rans_listed.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { LANES = 8, VECTORS = GP_RANS_LANES / LANES };
 
-INLINE unsigned lanes_of(__m256i compared)
+GP_INLINE unsigned lanes_of(__m256i compared)
 {
 	return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(compared));
 }
@@ -20,32 +18,32 @@ INLINE unsigned lanes_of(__m256i compared)
 #if defined(__x86_64__)
 /* To a register of zeros: a gather keeps what its target had where it is masked, and so waits for who wrote it last. gcc
  * leaves the zeros out where it knows that nothing is masked. */
-INLINE __m256i gathered(const uint32_t *table, __m256i index)
+GP_INLINE __m256i gathered(const uint32_t *table, __m256i index)
 {
 	__m256i all = _mm256_set1_epi32(-1);
 	__asm__("" : "+x"(all));
 	return _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), (const int *)table, index, all, 4);
 }
 #else
-INLINE __m256i gathered(const uint32_t *table, __m256i index)
+GP_INLINE __m256i gathered(const uint32_t *table, __m256i index)
 {
 	return _mm256_i32gather_epi32((const int *)table, index, 4);
 }
 #endif
 
 /* A byte of ones per lane. */
-INLINE uint64_t spread(unsigned lanes)
+GP_INLINE uint64_t spread(unsigned lanes)
 {
 	return _pdep_u64(lanes, 0x0101010101010101u) * 0xff;
 }
 
-INLINE __m256i order_of(uint64_t bytes)
+GP_INLINE __m256i order_of(uint64_t bytes)
 {
 	return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes));
 }
 
 /* The low halves of all lanes, in order. */
-INLINE __m128i low_halves(__m256i v)
+GP_INLINE __m128i low_halves(__m256i v)
 {
 	const __m256i halves = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
 	return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(halves, halves), 0x08));
@@ -53,7 +51,7 @@ INLINE __m128i low_halves(__m256i v)
 
 /* Words of the marked lanes, behind each other and ending before *words. Writes 16 bytes, of which those in front are
  * overwritten by what follows: each symbol to come has room for 2. */
-INLINE void write_words(__m256i x, unsigned lanes, uint8_t **words)
+GP_INLINE void write_words(__m256i x, unsigned lanes, uint8_t **words)
 {
 	const unsigned count = (unsigned)_mm_popcnt_u32(lanes), half = 32 - 4 * count;
 	const uint64_t order = _pext_u64(0x0706050403020100u, spread(lanes)) << half << half;
@@ -62,14 +60,14 @@ INLINE void write_words(__m256i x, unsigned lanes, uint8_t **words)
 }
 
 /* x / freq, or 1 less: the quotient is below 2^19, and is off by less than 0.08 before 0.125 is taken away. */
-INLINE __m256i divide(__m256i x, __m256i freq)
+GP_INLINE __m256i divide(__m256i x, __m256i freq)
 {
 	const __m256 quotient = _mm256_div_ps(_mm256_cvtepi32_ps(x), _mm256_cvtepi32_ps(freq));
 	return _mm256_cvttps_epi32(_mm256_sub_ps(quotient, _mm256_set1_ps(0.125f)));
 }
 
 /* Returns the lanes whose symbols are to be listed. */
-INLINE uint64_t encode_vector(const uint32_t *entry, const uint8_t *symbols, __m256i *state, uint8_t **words)
+GP_INLINE uint64_t encode_vector(const uint32_t *entry, const uint8_t *symbols, __m256i *state, uint8_t **words)
 {
 	const __m256i e = gathered(entry, _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)symbols)));
 	const __m256i freq = _mm256_and_si256(e, _mm256_set1_epi32(GP_RANS_LISTED - 1));
@@ -107,7 +105,7 @@ static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups,
 }
 
 /* The next words, in the marked lanes; zero in the others. */
-INLINE __m256i read_words(const uint8_t *words, unsigned lanes)
+GP_INLINE __m256i read_words(const uint8_t *words, unsigned lanes)
 {
 	const uint64_t bytes = spread(lanes);
 	const __m256i come = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)words));
@@ -116,7 +114,7 @@ INLINE __m256i read_words(const uint8_t *words, unsigned lanes)
 	return _mm256_and_si256(_mm256_permutevar8x32_epi32(come, order), chosen);
 }
 
-INLINE __m256i decode_vector(const uint32_t *table, __m256i x, const uint8_t **words, uint8_t *symbols)
+GP_INLINE __m256i decode_vector(const uint32_t *table, __m256i x, const uint8_t **words, uint8_t *symbols)
 {
 	const __m256i places = _mm256_set1_epi32(GP_RANS_TOTAL - 1);
 	const __m256i e = gathered(table, _mm256_and_si256(x, places));

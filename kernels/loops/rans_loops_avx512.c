@@ -5,18 +5,15 @@
  */
 #include "kernels/loops/rans_loops.h"
 
-#include <immintrin.h>
-
+#include "kernels/loops/avx512.h"
 #include "kernels/loops/rans_loops_avx512.h"
 #include "kernels/loops/rans_listed.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum { LANES = 16, VECTORS = GP_RANS_LANES / LANES };
 
 /* To a register of zeros: a gather keeps what its target had where it is masked, and so waits for who wrote it last. gcc
  * leaves the zeros out where it knows that nothing is masked. */
-INLINE __m512i gathered(const uint32_t *table, __m512i index)
+GP_INLINE __m512i gathered(const uint32_t *table, __m512i index)
 {
 	__mmask16 all = 0xffff;
 	__asm__("" : "+Yk"(all));
@@ -24,7 +21,7 @@ INLINE __m512i gathered(const uint32_t *table, __m512i index)
 }
 
 /* Words of the marked lanes, behind each other and ending before *words. */
-INLINE void write_words(__m512i x, __mmask16 lanes, uint8_t **words)
+GP_INLINE void write_words(__m512i x, __mmask16 lanes, uint8_t **words)
 {
 	const unsigned count = (unsigned)_mm_popcnt_u32(lanes);
 	const __m256i packed = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(lanes, x));
@@ -33,7 +30,7 @@ INLINE void write_words(__m512i x, __mmask16 lanes, uint8_t **words)
 }
 
 /* x / freq, or 1 less, as everything is rounded towards 0: the quotient is below 2^19. */
-INLINE __m512i divide(__m512i x, __m512i freq)
+GP_INLINE __m512i divide(__m512i x, __m512i freq)
 {
 	const __m512 quotient = _mm512_div_round_ps(_mm512_cvt_roundepi32_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
 						    _mm512_cvtepi32_ps(freq), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
@@ -41,7 +38,7 @@ INLINE __m512i divide(__m512i x, __m512i freq)
 }
 
 /* Returns the entries of the symbols. */
-INLINE __m512i encode_vector(const uint32_t *entry, const uint8_t *symbols, __m512i *state, uint8_t **words)
+GP_INLINE __m512i encode_vector(const uint32_t *entry, const uint8_t *symbols, __m512i *state, uint8_t **words)
 {
 	const __m512i e = gathered(entry, _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)symbols)));
 	const __m512i freq = _mm512_and_si512(e, _mm512_set1_epi32(GP_RANS_LISTED - 1));
@@ -57,7 +54,7 @@ INLINE __m512i encode_vector(const uint32_t *entry, const uint8_t *symbols, __m5
 	return e;
 }
 
-INLINE uint64_t listed_lanes(const __m512i *e)
+GP_INLINE uint64_t listed_lanes(const __m512i *e)
 {
 	uint64_t lanes = 0;
 #pragma GCC unroll 4
@@ -92,7 +89,7 @@ static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups,
 	return true;
 }
 
-INLINE __m512i decode_vector(const uint32_t *table, __m512i x, const uint8_t **words, uint8_t *symbols)
+GP_INLINE __m512i decode_vector(const uint32_t *table, __m512i x, const uint8_t **words, uint8_t *symbols)
 {
 	const __m512i e = gathered(table, _mm512_and_si512(x, _mm512_set1_epi32(GP_RANS_TOTAL - 1)));
 	const __m512i high = _mm512_srli_epi32(x, GP_RANS_BITS);

@@ -17,17 +17,16 @@
  */
 #include "kernels/loops/rans_loops_avx512.h"
 
-#include <immintrin.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#include "kernels/loops/avx512.h"
 
 enum { LANES = 16, VECTORS = GP_RANS_LANES / LANES, START_AT = GP_RANS_BITS };
 
 /* --- tables ----------------------------------------------------------------------------------------------------- */
 
 /* 64 bytes of a table of 256. `upper`: where the index is 128 or more. */
-INLINE __m512i look_up(const uint8_t *table, __m512i index, __mmask64 upper)
+GP_INLINE __m512i look_up(const uint8_t *table, __m512i index, __mmask64 upper)
 {
 	const __m512i lower_half =
 		_mm512_permutex2var_epi8(_mm512_loadu_si512(table), index, _mm512_loadu_si512(table + 64));
@@ -38,7 +37,7 @@ INLINE __m512i look_up(const uint8_t *table, __m512i index, __mmask64 upper)
 
 /* Four registers of 16 numbers become, and come from, 64 bytes in which each 128 bits have four bytes of every register:
  * that is what unpacking and packing make of them. This brings such bytes into the order of the registers, and back. */
-INLINE __m512i turned(__m512i bytes)
+GP_INLINE __m512i turned(__m512i bytes)
 {
 	return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
 }
@@ -47,14 +46,14 @@ struct three {
 	__m512i part[GP_RANS_PARTS];
 };
 
-INLINE struct three look_up_parts(const struct gp_rans_parts *t, __m512i index, __mmask64 upper)
+GP_INLINE struct three look_up_parts(const struct gp_rans_parts *t, __m512i index, __mmask64 upper)
 {
 	return (struct three){{look_up(t->part[0], index, upper), look_up(t->part[1], index, upper),
 			       look_up(t->part[2], index, upper)}};
 }
 
 /* To four registers of 16 numbers. */
-INLINE void join_parts(const struct three *t, __m512i *e)
+GP_INLINE void join_parts(const struct three *t, __m512i *e)
 {
 	const __m512i none = _mm512_setzero_si512();
 	const __m512i low = _mm512_unpacklo_epi8(t->part[0], t->part[1]);
@@ -67,29 +66,29 @@ INLINE void join_parts(const struct three *t, __m512i *e)
 	e[3] = _mm512_unpackhi_epi16(high, high_above);
 }
 
-INLINE __m512i less_of(__m512i e)
+GP_INLINE __m512i less_of(__m512i e)
 {
 	return _mm512_and_si512(e, _mm512_set1_epi32(GP_RANS_TOTAL - 1));
 }
 
-INLINE __m512i start_of(__m512i e)
+GP_INLINE __m512i start_of(__m512i e)
 {
 	return _mm512_srli_epi32(e, START_AT);
 }
 
-INLINE void put_parts(struct gp_rans_parts *t, int at, __m512i e)
+GP_INLINE void put_parts(struct gp_rans_parts *t, int at, __m512i e)
 {
 	for (int k = 0; k < GP_RANS_PARTS; k++, e = _mm512_srli_epi32(e, 8))
 		_mm_storeu_si128((__m128i *)(t->part[k] + at), _mm512_cvtepi32_epi8(e));
 }
 
-INLINE void load_states(__m512i *to, const uint32_t *x)
+GP_INLINE void load_states(__m512i *to, const uint32_t *x)
 {
 	for (int v = 0; v < VECTORS; v++)
 		to[v] = _mm512_loadu_si512(x + v * LANES);
 }
 
-INLINE void store_states(uint32_t *x, const __m512i *from)
+GP_INLINE void store_states(uint32_t *x, const __m512i *from)
 {
 	for (int v = 0; v < VECTORS; v++)
 		_mm512_storeu_si512(x + v * LANES, from[v]);
@@ -125,7 +124,7 @@ static struct escape make_tables(const uint32_t *entry, struct gp_rans_parts *t)
 }
 
 /* x / freq, or 1 less, as everything is rounded towards 0: the quotient is below 2^19. */
-INLINE __m512i divide(__m512i x, __m512i freq)
+GP_INLINE __m512i divide(__m512i x, __m512i freq)
 {
 	const __m512 quotient = _mm512_div_round_ps(_mm512_cvt_roundepi32_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
 						    _mm512_cvtepi32_ps(freq), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
@@ -133,7 +132,7 @@ INLINE __m512i divide(__m512i x, __m512i freq)
 }
 
 /* The state after a symbol, from one that has room for it. */
-INLINE __m512i next_state(__m512i x, __m512i freq, __m512i less, __m512i start)
+GP_INLINE __m512i next_state(__m512i x, __m512i freq, __m512i less, __m512i start)
 {
 	const __m512i q = divide(x, freq), rest = _mm512_sub_epi32(x, _mm512_mullo_epi32(q, freq));
 	const __mmask16 one_more = _mm512_cmpge_epu32_mask(rest, freq);
@@ -142,7 +141,7 @@ INLINE __m512i next_state(__m512i x, __m512i freq, __m512i less, __m512i start)
 }
 
 /* The lower words of the marked states of two registers, behind each other and ending before *words. */
-INLINE void write_words(__m512i first, __m512i second, __mmask32 lanes, uint8_t **words)
+GP_INLINE void write_words(__m512i first, __m512i second, __mmask32 lanes, uint8_t **words)
 {
 	const __m512i lower_words = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30,
 						     28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
@@ -154,7 +153,7 @@ INLINE void write_words(__m512i first, __m512i second, __mmask32 lanes, uint8_t 
 }
 
 /* Symbols for two registers of states. */
-INLINE void encode_two(const __m512i *e, __m512i *x, uint8_t **words)
+GP_INLINE void encode_two(const __m512i *e, __m512i *x, uint8_t **words)
 {
 	__m512i less[2], freq[2];
 	__mmask16 full[2];
@@ -173,7 +172,7 @@ INLINE void encode_two(const __m512i *e, __m512i *x, uint8_t **words)
 }
 
 /* The marked symbols in front of what is listed. False: there is no room for all. */
-INLINE bool list_symbols(__m512i symbols, uint64_t lanes, struct gp_rans_sink *sink)
+GP_INLINE bool list_symbols(__m512i symbols, uint64_t lanes, struct gp_rans_sink *sink)
 {
 	const unsigned count = (unsigned)_mm_popcnt_u64(lanes);
 	if ((size_t)(sink->listed - sink->listed_begin) < count)
@@ -184,15 +183,15 @@ INLINE bool list_symbols(__m512i symbols, uint64_t lanes, struct gp_rans_sink *s
 }
 
 /* The symbols of a group, of which the bytes of `parts` are the escape's. They are in the order of the tables' bytes. */
-INLINE uint64_t listed_lanes(const struct three *t, const struct escape *escape)
+GP_INLINE uint64_t listed_lanes(const struct three *t, const struct escape *escape)
 {
 	const __mmask64 alike = _mm512_cmpeq_epi8_mask(t->part[1], escape->middle);
 	return _mm512_mask_cmpeq_epi8_mask(alike & escape->lanes, t->part[2], escape->upper);
 }
 
 /* False: too many are to be listed. */
-INLINE bool encode_group(const struct gp_rans_parts *t, const struct escape *escape, const uint8_t *symbols, __m512i *x,
-			 uint8_t **words, struct gp_rans_sink *sink)
+GP_INLINE bool encode_group(const struct gp_rans_parts *t, const struct escape *escape, const uint8_t *symbols,
+			    __m512i *x, uint8_t **words, struct gp_rans_sink *sink)
 {
 	const __m512i in_order = _mm512_loadu_si512(symbols), index = turned(in_order);
 	const struct three parts = look_up_parts(t, index, _mm512_movepi8_mask(index));
@@ -258,14 +257,14 @@ static void prepare(const uint16_t *freq, union gp_rans_lookup *lookup)
 }
 
 /* How many of 16 bits are set, from the lowest to the one that the place names. */
-INLINE __m512i begun(__m512i bits, __m512i places)
+GP_INLINE __m512i begun(__m512i bits, __m512i places)
 {
 	const __m512i above = _mm512_andnot_si512(places, _mm512_set1_epi16(15));
 	return _mm512_popcnt_epi16(_mm512_sllv_epi16(bits, above));
 }
 
 /* The numbers of the symbols of 64 states. */
-INLINE __m512i find_numbers(const struct gp_rans_ranges *r, const __m512i *x)
+GP_INLINE __m512i find_numbers(const struct gp_rans_ranges *r, const __m512i *x)
 {
 	const __m512i all = _mm512_set1_epi32(GP_RANS_TOTAL - 1);
 	const __m512i low = _mm512_packus_epi32(_mm512_and_si512(x[0], all), _mm512_and_si512(x[1], all));
@@ -279,7 +278,7 @@ INLINE __m512i find_numbers(const struct gp_rans_ranges *r, const __m512i *x)
 }
 
 /* The states after symbols, before those below GP_RANS_LOW have their words; *low: which those are. */
-INLINE __m512i step_back(__m512i x, __m512i e, __mmask16 *low)
+GP_INLINE __m512i step_back(__m512i x, __m512i e, __mmask16 *low)
 {
 	const __m512i product = _mm512_mullo_epi32(_mm512_srli_epi32(x, GP_RANS_BITS), less_of(e));
 	const __m512i next = _mm512_sub_epi32(_mm512_sub_epi32(x, start_of(e)), product);
@@ -288,7 +287,7 @@ INLINE __m512i step_back(__m512i x, __m512i e, __mmask16 *low)
 }
 
 /* Symbols for two registers of states. */
-INLINE void decode_two(const __m512i *e, __m512i *x, const uint8_t **words)
+GP_INLINE void decode_two(const __m512i *e, __m512i *x, const uint8_t **words)
 {
 	/* Lower words from the words that come, upper words from what the lower ones were. */
 	const __m512i first =
@@ -304,7 +303,7 @@ INLINE void decode_two(const __m512i *e, __m512i *x, const uint8_t **words)
 	x[1] = _mm512_mask_mov_epi32(b, low[1], _mm512_permutex2var_epi16(come, second, b));
 }
 
-INLINE void decode_group(const struct gp_rans_ranges *r, __m512i *x, const uint8_t **words, uint8_t *symbols)
+GP_INLINE void decode_group(const struct gp_rans_ranges *r, __m512i *x, const uint8_t **words, uint8_t *symbols)
 {
 	const __m512i number = find_numbers(r, x);
 	const __mmask64 upper = _mm512_movepi8_mask(number);

@@ -18,8 +18,7 @@
 #include <stdint.h>
 
 #include "common/base/isa.h"
-
-#define GP_INLINE static inline __attribute__((always_inline))
+#include "kernels/loops/inline.h"
 
 #ifdef __clang__ /* does not know prefer-vector-width here; only fuzz targets are built with it */
 #define GP_CPU_AVX512_TARGET "avx512f,avx512vl,avx512bw,avx512dq"

@@ -9,11 +9,10 @@
 
 #include "kernels/loops/avx2.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define REST   gp_smaq_loops_portable
+#define REST gp_smaq_loops_portable
 
 /* One byte of ones per bit set. */
-INLINE uint64_t mask_bytes(unsigned flags)
+GP_INLINE uint64_t mask_bytes(unsigned flags)
 {
 	return _pdep_u64(flags, UINT64_C(0x0101010101010101)) * 0xff;
 }
@@ -21,30 +20,30 @@ INLINE uint64_t mask_bytes(unsigned flags)
 static const uint64_t ramp = UINT64_C(0x0706050403020100);
 
 /* Lanes with a flag to the front; and front lanes to where the flags are, garbage elsewhere. */
-INLINE __m256i compress(__m256i v, unsigned flags)
+GP_INLINE __m256i compress(__m256i v, unsigned flags)
 {
 	const __m128i index = _mm_cvtsi64_si128((long long)_pext_u64(ramp, mask_bytes(flags)));
 	return _mm256_permutevar8x32_epi32(v, _mm256_cvtepu8_epi32(index));
 }
 
-INLINE __m256i expand(__m256i v, unsigned flags)
+GP_INLINE __m256i expand(__m256i v, unsigned flags)
 {
 	const __m128i index = _mm_cvtsi64_si128((long long)_pdep_u64(ramp, mask_bytes(flags)));
 	return _mm256_permutevar8x32_epi32(v, _mm256_cvtepu8_epi32(index));
 }
 
-INLINE void store_words(uint16_t *out, __m256i v)
+GP_INLINE void store_words(uint16_t *out, __m256i v)
 {
 	const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0x08);
 	_mm_storeu_si128((__m128i *)out, _mm256_castsi256_si128(packed));
 }
 
-INLINE __m256i load_words(const uint16_t *in)
+GP_INLINE __m256i load_words(const uint16_t *in)
 {
 	return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)in));
 }
 
-INLINE unsigned flags_of(__m256 v)
+GP_INLINE unsigned flags_of(__m256 v)
 {
 	return (unsigned)_mm256_movemask_ps(v);
 }
@@ -72,7 +71,7 @@ static void add(const float *x, size_t n, float origin, struct gp_smaq_sums *sum
 }
 
 /* What is added to numbers of levels before they are truncated: from draws, but 1/2 where x is 0. */
-INLINE __m256 drawn(__m256 x, const uint16_t *draws)
+GP_INLINE __m256 drawn(__m256 x, const uint16_t *draws)
 {
 	const __m256 half = _mm256_set1_ps(0.5f), unit = _mm256_set1_ps(0x1p-16f);
 	const __m256 h = _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(load_words(draws)), half), unit);
@@ -81,8 +80,8 @@ INLINE __m256 drawn(__m256 x, const uint16_t *draws)
 
 /* `draws_given`, whether draws != NULL, is a constant where this is called, so that each of its two uses has a loop without
  * branches. */
-INLINE size_t quantize_body(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws, uint16_t *codes,
-			    uint16_t *extras, bool draws_given)
+GP_INLINE size_t quantize_body(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws,
+			       uint16_t *codes, uint16_t *extras, bool draws_given)
 {
 	const __m256 mean = _mm256_set1_ps(s->mean), divisor = _mm256_set1_ps(s->divisor), one = _mm256_set1_ps(1);
 	const __m256 main_scale = _mm256_set1_ps(s->main_scale), outlier_scale = _mm256_set1_ps(s->outlier_scale);

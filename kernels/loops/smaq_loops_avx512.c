@@ -5,22 +5,11 @@
  */
 #include "kernels/loops/smaq_loops.h"
 
-#include <immintrin.h>
 #include <stdbool.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#include "kernels/loops/avx512.h"
 
-INLINE __m512i word(unsigned u)
-{
-	return _mm512_set1_epi32((int)u);
-}
-
-INLINE __mmask16 first_lanes(size_t n)
-{
-	return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-}
-
-INLINE __m512d take_origin(__m256 x, double origin)
+GP_INLINE __m512d take_origin(__m256 x, double origin)
 {
 	return _mm512_sub_pd(_mm512_cvtps_pd(x), _mm512_set1_pd(origin));
 }
@@ -47,7 +36,7 @@ static void add(const float *x, size_t n, float origin, struct gp_smaq_sums *sum
 }
 
 /* What is added to numbers of levels before they are truncated: from draws, but 1/2 where x is 0. */
-INLINE __m512 drawn(__m512 x, __mmask16 lanes, const uint16_t *draws)
+GP_INLINE __m512 drawn(__m512 x, __mmask16 lanes, const uint16_t *draws)
 {
 	const __m512 half = _mm512_set1_ps(0.5f), unit = _mm512_set1_ps(0x1p-16f);
 	const __m512i draw = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, draws));
@@ -57,8 +46,8 @@ INLINE __m512 drawn(__m512 x, __mmask16 lanes, const uint16_t *draws)
 
 /* `draws_given`, whether draws != NULL, is a constant where this is called, so that each of its two uses has a loop without
  * branches. */
-INLINE size_t quantize_body(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws, uint16_t *codes,
-			    uint16_t *extras, bool draws_given)
+GP_INLINE size_t quantize_body(const struct gp_smaq *s, const float *x, size_t n, const uint16_t *draws,
+			       uint16_t *codes, uint16_t *extras, bool draws_given)
 {
 	const __m512 mean = _mm512_set1_ps(s->mean), divisor = _mm512_set1_ps(s->divisor), one = _mm512_set1_ps(1);
 	const __m512 main_scale = _mm512_set1_ps(s->main_scale), outlier_scale = _mm512_set1_ps(s->outlier_scale);

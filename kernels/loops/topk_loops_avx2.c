@@ -8,40 +8,39 @@
 
 #include "kernels/loops/avx2.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define REST   gp_topk_loops_portable
+#define REST gp_topk_loops_portable
 
 enum { LANES = 8 };
 
-INLINE __m256i load_keys(const float *x)
+GP_INLINE __m256i load_keys(const float *x)
 {
 	return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)x), _mm256_set1_epi32(0x7fffffff));
 }
 
-INLINE unsigned lanes_of(__m256i compared)
+GP_INLINE unsigned lanes_of(__m256i compared)
 {
 	return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(compared));
 }
 
 /* A byte of ones per lane. */
-INLINE uint64_t spread(unsigned lanes)
+GP_INLINE uint64_t spread(unsigned lanes)
 {
 	return _pdep_u64(lanes, 0x0101010101010101u) * 0xff;
 }
 
-INLINE __m256i order_of(uint64_t bytes)
+GP_INLINE __m256i order_of(uint64_t bytes)
 {
 	return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes));
 }
 
 /* The chosen lanes moved to the front. */
-INLINE __m256 compress(__m256 v, unsigned lanes)
+GP_INLINE __m256 compress(__m256 v, unsigned lanes)
 {
 	return _mm256_permutevar8x32_ps(v, order_of(_pext_u64(0x0706050403020100u, spread(lanes))));
 }
 
 /* The front moved to the chosen lanes, zero in the others. */
-INLINE __m256 expand(__m256 v, unsigned lanes)
+GP_INLINE __m256 expand(__m256 v, unsigned lanes)
 {
 	const uint64_t bytes = spread(lanes);
 	const __m256i chosen = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)bytes));
@@ -49,7 +48,7 @@ INLINE __m256 expand(__m256 v, unsigned lanes)
 	return _mm256_and_ps(moved, _mm256_castsi256_ps(chosen));
 }
 
-INLINE uint64_t sum_lanes(__m256i v)
+GP_INLINE uint64_t sum_lanes(__m256i v)
 {
 	uint32_t lane[LANES], sum = 0;
 	_mm256_storeu_si256((__m256i *)lane, v);
@@ -58,7 +57,7 @@ INLINE uint64_t sum_lanes(__m256i v)
 	return sum;
 }
 
-INLINE uint32_t max_lane(__m256i v)
+GP_INLINE uint32_t max_lane(__m256i v)
 {
 	uint32_t lane[LANES], max = 0;
 	_mm256_storeu_si256((__m256i *)lane, v);
@@ -96,7 +95,7 @@ static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t 
 }
 
 /* The lowest `ties` bits of those set in `equal`. */
-INLINE uint64_t take_ties(uint64_t equal, uint64_t *ties)
+GP_INLINE uint64_t take_ties(uint64_t equal, uint64_t *ties)
 {
 	const uint64_t found = (uint64_t)_mm_popcnt_u64(equal);
 	if (found > *ties)

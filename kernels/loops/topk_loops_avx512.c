@@ -6,32 +6,26 @@
  */
 #include "kernels/loops/topk_loops.h"
 
-#include <immintrin.h>
+#include "kernels/loops/avx512.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define REST   gp_topk_loops_portable
+#define REST gp_topk_loops_portable
 
 enum { LANES = 16 };
 
-INLINE __m512i word_of(uint32_t u)
+GP_INLINE __m512i load_keys(const float *x)
 {
-	return _mm512_set1_epi32((int)u);
+	return _mm512_and_si512(_mm512_loadu_si512(x), word(0x7fffffffu));
 }
 
-INLINE __m512i load_keys(const float *x)
+GP_INLINE __m512i count(__m512i sum, __mmask16 lanes)
 {
-	return _mm512_and_si512(_mm512_loadu_si512(x), word_of(0x7fffffffu));
-}
-
-INLINE __m512i count(__m512i sum, __mmask16 lanes)
-{
-	return _mm512_mask_add_epi32(sum, lanes, sum, word_of(1));
+	return _mm512_mask_add_epi32(sum, lanes, sum, word(1));
 }
 
 static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t *chosen)
 {
-	const __m512i lo = word_of(w->lo), hi = word_of(w->hi);
-	__m512i above = _mm512_setzero_si512(), from_hi = above, from_lo = above, largest = word_of(w->largest);
+	const __m512i lo = word(w->lo), hi = word(w->hi);
+	__m512i above = _mm512_setzero_si512(), from_hi = above, from_lo = above, largest = word(w->largest);
 	size_t used = 0, i = 0;
 	for (; i + LANES <= n; i += LANES) {
 		const __m512i key = load_keys(x + i);
@@ -55,7 +49,7 @@ static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t 
 }
 
 /* The lowest `ties` bits of those set in `equal`. */
-INLINE uint64_t take_ties(uint64_t equal, uint64_t *ties)
+GP_INLINE uint64_t take_ties(uint64_t equal, uint64_t *ties)
 {
 	const uint64_t found = (uint64_t)_mm_popcnt_u64(equal);
 	if (found > *ties)
@@ -66,7 +60,7 @@ INLINE uint64_t take_ties(uint64_t equal, uint64_t *ties)
 
 static void mark(const float *x, size_t n, uint32_t threshold, uint64_t *ties, uint64_t *bits)
 {
-	const __m512i t = word_of(threshold);
+	const __m512i t = word(threshold);
 	size_t i = 0;
 	for (; i + 64 <= n; i += 64) {
 		uint64_t over = 0, equal = 0;
