@@ -25,6 +25,51 @@ struct settings {
 
 #define FIELD(name) offsetof(struct settings, name)
 
+/* --- list ------------------------------------------------------------------------------------------------------- */
+
+static const struct gp_opt list_options[] = {
+	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print JSON"},
+};
+
+static const struct gp_opt_table list_table = {
+	.command = PROGRAM " list",
+	.synopsis = "[--json]",
+	.about = "Lists the kinds of datasets with their keys and defaults.",
+	.opt = list_options,
+	.count = sizeof list_options / sizeof list_options[0],
+};
+
+static json_t *list_json(void)
+{
+	json_t *list = json_array();
+	const struct gp_dataset_info *info;
+	for (int i = 0; list && (info = gp_dataset_info(i)); i++)
+		if (json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", info->name, "keys", info->options,
+							  "summary", info->summary)) != 0) {
+			json_decref(list);
+			return NULL;
+		}
+	return list;
+}
+
+static enum gp_status list_datasets(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
+{
+	struct settings s = {0};
+	const struct gp_dataset_info *info;
+	GP_TRY(gp_options_parse(&list_table, argc, argv, &s, r, err));
+	if (r->help)
+		return GP_OK;
+	if (s.json)
+		return gp_job_print_json(list_json(), err);
+	for (int i = 0; (info = gp_dataset_info(i)); i++)
+		printf("%-14s %s\n%-14s   keys: %s\n", info->name, info->summary, "", info->options);
+	printf("\nUse as NAME:DIR,key=value,... or NAME,key=value,...; '" PROGRAM
+	       " check' reads all files of a dataset.\n");
+	return GP_OK;
+}
+
+/* --- check ------------------------------------------------------------------------------------------------------ */
+
 static const struct gp_opt check_options[] = {
 	{.name = "tokenizer",
 	 .type = GP_OPT_TEXT,
@@ -186,51 +231,6 @@ static enum gp_status check_all(struct checking *c, struct gp_err *err)
 	return status;
 }
 
-/* --- list ------------------------------------------------------------------------------------------------------- */
-
-static const struct gp_opt list_options[] = {
-	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print JSON"},
-};
-
-static const struct gp_opt_table list_table = {
-	.command = PROGRAM " list",
-	.synopsis = "[--json]",
-	.about = "Lists the kinds of datasets with their keys and defaults.",
-	.opt = list_options,
-	.count = sizeof list_options / sizeof list_options[0],
-};
-
-static json_t *list_json(void)
-{
-	json_t *list = json_array();
-	const struct gp_dataset_info *info;
-	for (int i = 0; list && (info = gp_dataset_info(i)); i++)
-		if (json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", info->name, "keys", info->options,
-							  "summary", info->summary)) != 0) {
-			json_decref(list);
-			return NULL;
-		}
-	return list;
-}
-
-static enum gp_status list_datasets(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
-{
-	struct settings s = {0};
-	const struct gp_dataset_info *info;
-	GP_TRY(gp_options_parse(&list_table, argc, argv, &s, r, err));
-	if (r->help)
-		return GP_OK;
-	if (s.json)
-		return gp_job_print_json(list_json(), err);
-	for (int i = 0; (info = gp_dataset_info(i)); i++)
-		printf("%-14s %s\n%-14s   keys: %s\n", info->name, info->summary, "", info->options);
-	printf("\nUse as NAME:DIR,key=value,... or NAME,key=value,...; '" PROGRAM
-	       " check' reads all files of a dataset.\n");
-	return GP_OK;
-}
-
-/* --- check ------------------------------------------------------------------------------------------------------ */
-
 static enum gp_status check(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
 {
 	struct checking c = {.part = {{.name = "training"}, {.name = "validation"}}};
@@ -247,6 +247,8 @@ static enum gp_status check(int argc, char **argv, struct gp_options_result *r, 
 		gp_bad_samples_deinit(&c.part[i].bad);
 	return status;
 }
+
+/* --- dispatch --------------------------------------------------------------------------------------------------- */
 
 int gp_cmd_data(int argc, char **argv)
 {

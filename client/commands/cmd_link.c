@@ -43,7 +43,8 @@ static const struct gp_opt own_rows[] = {
 	 .help = "measure for about this long: a tenth for round trips over the idle link, a quarter for each way "
 		 "full, the rest for single frames, of which those that would take longer are left out (-). Frames "
 		 "that are under way when it is over are waited for, so that a slow link or a busy machine takes "
-		 "longer. It ends earlier when the time or the bytes that the server allows are used up (gpserverd "
+		 "longer, eight times at most. It ends earlier when the time or the bytes that the server allows are "
+		 "used up (gpserverd "
 		 "--measure, --measure-bytes)"},
 	{.name = "listen",
 	 .type = GP_OPT_TEXT,

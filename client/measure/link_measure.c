@@ -28,7 +28,8 @@
 #define TICK_MS         50
 #define TRIP_PAUSE_S    20e-3 /* between two round trips on a full link */
 #define ARENA_BYTES     (64u << 10)
-#define PATIENCES_MOST  8 /* for all of it: each of its parts is begun within the time, and may outlast it by one */
+#define PATIENCES_MOST                                                                                                 \
+	8 /* for all of it: its parts are begun within the time, and a frame under way may outlast it by one */
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
@@ -52,8 +53,10 @@ static bool turn(struct gp_measure *m)
 		gp_loop_turn(&m->loop);
 	if (m->began_ns > 0 && since(m->heard_ns) > patience_s)
 		gp_measure_fail(m, GP_TIMEOUT, "the server answers no probes");
-	if (m->began_ns > 0 && since(m->began_ns) > PATIENCES_MOST * patience_s)
+	if (m->began_ns > 0 && since(m->began_ns) > PATIENCES_MOST * patience_s) {
+		m->time_over = true; /* what is known by now is told */
 		gp_measure_fail(m, GP_TIMEOUT, "the server answers too few of the probes");
+	}
 	return !m->over;
 }
 

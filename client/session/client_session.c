@@ -37,8 +37,10 @@ void gp_client_session_gain(struct gp_client_session *s)
 
 void gp_client_session_move(struct gp_client_session *s)
 {
-	if (s->keeps_place && s->moves < GP_CLIENT_MOVES_MOST && ++s->moves > 0)
-		s->standstill = (struct gp_client_standstill){0};
+	if (!s->keeps_place || s->moves >= GP_CLIENT_MOVES_MOST)
+		return;
+	s->moves += s->standstill.begin_ns > 0;
+	s->standstill = (struct gp_client_standstill){0};
 }
 
 /* A user who waits for the end of training does not wait for the end of --reconnect-for. */

@@ -111,7 +111,7 @@ struct gp_client_open {
 	void *restart_arg;
 };
 
-#define GP_CLIENT_MOVES_MOST (1 << 14)
+#define GP_CLIENT_MOVES_MOST (1 << 14) /* broken links */
 
 /* Links that broke one after the other, while no step was committed, no chunk of an evaluation answered, and no
  * tensor came whole of which the server keeps the place. */
@@ -190,7 +190,7 @@ struct gp_client_session {
 	bool has_place;   /* this link goes on where both ends were */
 	struct gp_place server_place;
 	uint64_t server_has; /* by all numbers of its last place: chunks that came whole */
-	uint32_t moves;      /* over all links since the last gain */
+	uint32_t moves;      /* that ended a standstill, since the last gain */
 	struct gp_commit last_commit;
 	uv_timer_t timer, pause;
 	uint64_t progress_ns;    /* when the server last did something, heartbeats aside */
@@ -220,9 +220,9 @@ enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bo
 void gp_client_session_gain(struct gp_client_session *s);
 /* At the begin of a step: compares clocks with the server, where there is a link and the last time was a while ago. */
 void gp_client_session_ping(struct gp_client_session *s);
-/* A tensor of a step came whole, here or there: where the server keeps its place it need not come again either. After
- * GP_CLIENT_MOVES_MOST of them without a gain, which is more than a step has tensors, a link that breaks counts as one that
- * brought nothing. */
+/* A tensor of a step came whole, here or there: where the server keeps its place it need not come again either. It
+ * ends a standstill, but no more than GP_CLIENT_MOVES_MOST times without a gain: a server could say for ever that something
+ * has come. */
 void gp_client_session_move(struct gp_client_session *s);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text);

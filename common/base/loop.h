@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A libuv loop that is ready for all kinds of handles, and waiting on it for
- * what its callbacks bring.
+ * Making a libuv loop, and waiting on it for what its callbacks bring.
  *
  * Threads: the loop's thread. Test: tests/unit/test_loop.c
  */
@@ -13,8 +12,9 @@
 #include "common/base/status.h"
 
 /*
- * uv_loop_init, together with the pipe that libuv makes with a loop's first signal handle: uv_signal_init and uv_signal_start
- * cannot fail on this loop for want of descriptors. GP_IO where there are none left; the loop is then closed.
+ * uv_loop_init, which also makes the pipe of the loop's signals: with that no timer and no signal handle can fail to be made
+ * or started. GP_IO where descriptors are wanting; nothing is to be closed then. (libuv ends a process that has none for the
+ * two that all loops share, which it opens with the first loop.)
  */
 enum gp_status gp_loop_init(uv_loop_t *loop, struct gp_err *err);
 

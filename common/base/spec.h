@@ -37,8 +37,9 @@ struct gp_spec {
 	struct gp_text arg; /* len 0: not given */
 	/* The rest is spec.c's. */
 	struct gp_text rest;
-	char where[56];   /* "model cnn" */
-	const char *keys; /* what keys there are, for people: "width=1.0,stem=imagenet|cifar"; may be empty. One without '='
+	char where[56]; /* "model cnn" */
+	const char *
+		keys; /* what keys there are, for people: "width=1.0,stem=imagenet|cifar"; may be empty. One without '='
 			   * may be given without, too, and then has the value 1 */
 	int pairs, asked;
 	struct {

@@ -36,8 +36,8 @@ void gp_text_append(char *text, size_t size, const char *fmt, ...) __attribute__
  * `out`. */
 const char *gp_text_shown(struct gp_text t, char out[GP_SHOWN]);
 
-/* How many values a text of JSON may have at most: its commas, colons and opening brackets outside of strings. A parser takes
- * some 200 bytes for each, of a text in which each takes two. */
+/* How many values a text of JSON may have at most, besides the whole: its commas, colons and opening brackets outside of
+ * strings. A parser takes some 200 bytes for each, of a text in which each takes two. */
 size_t gp_json_marks(struct gp_text t);
 
 /* Index of `t` among '|'-separated choices ("sgd|adam"), -1 when it is none of them. */

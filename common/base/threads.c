@@ -48,11 +48,13 @@ enum gp_status gp_threads_check(int64_t asked, struct gp_err *err)
 {
 	const int processors = (int)uv_available_parallelism();
 	if (asked > (int64_t)MOST_PER_PROCESSOR * processors)
-		GP_FAIL(err, GP_USAGE, "--threads %lld: this machine has %d processors; at most %d threads for each are taken",
+		GP_FAIL(err, GP_USAGE,
+			"--threads %lld: this machine has %d processors; at most %d threads for each are taken",
 			(long long)asked, processors, MOST_PER_PROCESSOR);
 	if (asked > processors)
 		gp_log(main, GP_LOG_WARN,
-		       "--threads %lld: this machine has %d processors, and more threads than processors are slower, often "
+		       "--threads %lld: this machine has %d processors, and more threads than processors are slower, "
+		       "often "
 		       "many times; --threads 0 takes one per processor",
 		       (long long)asked, processors);
 	return GP_OK;

@@ -23,7 +23,7 @@
 
 #define MAX_HEADER_BYTES ((uint64_t)100 << 20)
 #define MAX_ELEMENTS     ((uint64_t)1 << 40)
-#define MAX_MARKS        (1 << 20) /* some 20 for each tensor */
+#define MAX_MARKS        (1 << 20) /* some 14 for each tensor */
 #define METADATA_KEY     "__metadata__"
 
 struct gp_st_file {
@@ -192,7 +192,7 @@ static enum gp_status load_header(struct gp_st_file *f, uint64_t *data_start, st
 	GP_TRY(check_length(f->bytes, f->len, &n, err));
 	const struct gp_text text = {(const char *)f->bytes + sizeof n, (size_t)n};
 	if (gp_json_marks(text) > MAX_MARKS)
-		GP_FAIL(err, GP_INVALID, "the header has more than %d values: no file of weights has so many",
+		GP_FAIL(err, GP_INVALID, "the header has more than %d commas, colons and brackets: no file of weights has so many",
 			MAX_MARKS);
 	f->header = json_loadb(text.at, text.len, JSON_REJECT_DUPLICATES, &json);
 	if (!f->header)

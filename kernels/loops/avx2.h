@@ -16,4 +16,12 @@
 #include "kernels/loops/avx2_neon.h"
 #endif
 
+#include <stdint.h>
+
+/* A number in all lanes. */
+GP_INLINE __m256i word(uint32_t u)
+{
+	return _mm256_set1_epi32((int)u);
+}
+
 #endif

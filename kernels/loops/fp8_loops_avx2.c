@@ -11,11 +11,6 @@
 
 #define REST gp_fp8_loops_portable
 
-GP_INLINE __m256i word(uint32_t u)
-{
-	return _mm256_set1_epi32((int)u);
-}
-
 /* Magnitudes have no sign bit, so signed comparisons do. */
 GP_INLINE __m256i round_magnitude(__m256i u, uint32_t largest, uint32_t smallest_normal, int shift, uint32_t rebase,
 				  float magic)

@@ -11,11 +11,6 @@
 
 #define REST gp_level_loops_portable
 
-GP_INLINE __m256i word(uint32_t u)
-{
-	return _mm256_set1_epi32((int)u);
-}
-
 GP_INLINE __m256d add_squares(__m256d sum, __m128 v)
 {
 	const __m256d wide = _mm256_cvtps_pd(v);

@@ -477,7 +477,7 @@ static void moves_without_a_gain_end_no_standstill_for_ever(void **state)
 	for (int gain = 0; gain < 2; gain++) {
 		int moves = 0;
 		for (; moves < 2 * GP_CLIENT_MOVES_MOST; moves++) {
-			s.standstill.links = 1;
+			s.standstill = (struct gp_client_standstill){.begin_ns = 1, .links = 1};
 			gp_client_session_move(&s);
 			if (s.standstill.links == 1)
 				break;

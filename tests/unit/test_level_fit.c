@@ -199,6 +199,13 @@ static void levels_are_the_same_on_every_processor(void **state)
 	assert_true(level[2] == 0x1.303058b248c95p-3);
 }
 
+static double variance_fitted(const struct gp_level_mix *m, int bits, const struct gp_stop *stop)
+{
+	double level[256];
+	gp_level_fit_alq(m, bits, stop, level);
+	return gp_level_variance(m, level, 1 << bits);
+}
+
 static void a_fit_that_is_stopped_has_levels_that_ascend(void **state)
 {
 	(void)state;
@@ -211,9 +218,11 @@ static void a_fit_that_is_stopped_has_levels_that_ascend(void **state)
 		assert_true(level[0] == -1 && level[(1 << bits) - 1] == 1);
 		for (int i = 1; i < 1 << bits; i++)
 			assert_true(level[i] >= level[i - 1]);
-		const double p = gp_level_fit_amq(&m, bits, 0, &stop);
-		assert_true(p > 0 && p < 1);
+		assert_true(gp_level_fit_amq(&m, bits, 0, &stop) == 0.5); /* no start was tried */
 	}
+	const struct gp_level_mix m = normal(0.3, 0.1);
+	assert_true(variance_fitted(&m, 4, &stop) > 1.01 * variance_fitted(&m, 4, NULL)); /* no sweep was made */
+	assert_true(gp_level_fit_amq(&m, 4, 0, NULL) != 0.5);
 }
 
 int main(void)
