@@ -155,8 +155,8 @@ static void print_parts(const struct gp_memory_view *m, FILE *to)
 static void print_blocks(const struct gp_memory_view *m, FILE *to)
 {
 	const struct gp_graph *g = m->view->graph;
-	fprintf(to, "\n%4s  %-22s %18s %18s\n", "", "kept of a chunk, MB", m->flags[0] ? "with these flags" : "as it is",
-		"--recompute");
+	fprintf(to, "\n%4s  %-22s %18s %18s\n", "", "kept of a chunk, MB",
+		m->flags[0] ? "with these flags" : "as it is", "--recompute");
 	for (int b = 0; b < g->blocks; b++)
 		fprintf(to, "%4d  %-22s %18.2f %18.2f\n", b, g->block[b].name, mb(m->block_maps[b]),
 			mb(m->block_maps_recomputed[b]));
@@ -225,6 +225,6 @@ static json_t *savings_json(const struct gp_memory_view *m)
 json_t *gp_memory_view_json(const struct gp_memory_view *m)
 {
 	return json_pack("{s:s, s:i, s:i, s:s, s:o, s:o, s:o}", "device", "cpu", "threads", m->threads, "window",
-			 m->options.window, "flags", m->flags, "parts", parts_json(m), "blocks", blocks_json(m), "savings",
-			 savings_json(m));
+			 m->options.window, "flags", m->flags, "parts", parts_json(m), "blocks", blocks_json(m),
+			 "savings", savings_json(m));
 }

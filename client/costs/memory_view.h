@@ -18,8 +18,9 @@
 
 struct gp_memory_options {
 	struct gp_optim optim;
-	int window;                     /* chunks in flight */
-	struct gp_session_spec session; /* of it maps, coded, no_master and recompute: what --compress and --recompute say */
+	int window; /* chunks in flight */
+	struct gp_session_spec
+		session; /* of it maps, coded, no_master and recompute: what --compress and --recompute say */
 };
 
 /* Head, body and tail as a split training has them; in place of their sum, the whole model as a local training has it. */

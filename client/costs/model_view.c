@@ -5,6 +5,8 @@
  */
 #include "client/costs/model_view_impl.h"
 
+#include "common/graph/decay.h"
+
 const char *const gp_view_part_names[GP_VIEW_PARTS] = {"client head", "server body", "client tail", "total"};
 
 static bool is_statistic(const struct gp_param *p)
@@ -149,6 +151,12 @@ struct gp_shape gp_view_torch_order(const struct gp_shape *s)
 	if (s->ndim != 3)
 		return *s;
 	return (struct gp_shape){.ndim = 3, .dim = {s->dim[2], s->dim[0], s->dim[1]}};
+}
+
+int64_t gp_view_rank(const struct gp_insert_set *s, int changes)
+{
+	const struct gp_decay d = {.rate = s->rate, .every = (uint32_t)s->every, .times = (uint32_t)s->times};
+	return gp_decay_rank(&d, s->rank, (uint64_t)changes * d.every);
 }
 
 const char *gp_view_insertion_text(const struct gp_model_view *v, enum gp_insert_end end, char text[GP_INSERT_TEXT])

@@ -34,6 +34,8 @@ uint64_t gp_view_row_bytes(const struct gp_view_row *r, int64_t samples);
 
 /* Channels first for images. */
 struct gp_shape gp_view_torch_order(const struct gp_shape *s);
+/* The rank of a decaying set after so many changes, 0 to s->times of them. */
+int64_t gp_view_rank(const struct gp_insert_set *s, int changes);
 /* "none" where there is no insertion. Returns text. */
 const char *gp_view_insertion_text(const struct gp_model_view *v, enum gp_insert_end end, char text[GP_INSERT_TEXT]);
 

@@ -164,6 +164,31 @@ static json_t *insertion_json(const struct gp_model_view *v)
 	return ends;
 }
 
+/* The ranks of each decay of an end, from the first step on. */
+static json_t *ranks_of(const struct gp_insert_spec *spec)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < spec->sets; i++) {
+		const struct gp_insert_set *s = &spec->set[i];
+		if (s->kind != GP_INSERT_DECAY)
+			continue;
+		json_t *rank = json_array();
+		for (int k = 0; k <= s->times; k++)
+			json_array_append_new(rank, json_integer((json_int_t)gp_view_rank(s, k)));
+		json_array_append_new(list, json_pack("{s:i, s:o}", "every", s->every, "rank", rank));
+	}
+	return list;
+}
+
+static json_t *ranks_json(const struct gp_model_view *v)
+{
+	json_t *ends = json_object();
+	for (int e = 0; e < GP_INSERT_ENDS; e++)
+		json_object_set_new(ends, gp_insert_end_name[e],
+				    v->insertion ? ranks_of(&v->insertion->end[e].spec) : json_array());
+	return ends;
+}
+
 /* Takes `root`. */
 static enum gp_status write_json(json_t *root, FILE *to, struct gp_err *err)
 {
@@ -178,13 +203,14 @@ static enum gp_status write_json(json_t *root, FILE *to, struct gp_err *err)
 
 enum gp_status gp_model_view_json(const struct gp_model_view *v, FILE *to, struct gp_err *err)
 {
-	json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:[i,i], s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+	json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:[i,i], s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
 				 "model", v->spec, "input", shape_json(gp_graph_input_shape(v->graph)), "inputs",
 				 inputs_json(v->graph), "output", shape_json(gp_graph_output_shape(v->graph)), "cut",
-				 v->cut.head, v->cut.tail, "insert", insertion_json(v), "batch", (json_int_t)v->batch,
-				 "chunks", (json_int_t)v->chunks, "chunk_samples", (json_int_t)v->chunk_samples,
-				 "parts", parts_json(v), "rate", gp_rates_json(v), "tensors", tensors_json(v), "stays",
-				 staying_json(v), "partitions", partitions_json(v), "blocks", blocks_json(v));
+				 v->cut.head, v->cut.tail, "insert", insertion_json(v), "ranks", ranks_json(v), "batch",
+				 (json_int_t)v->batch, "chunks", (json_int_t)v->chunks, "chunk_samples",
+				 (json_int_t)v->chunk_samples, "parts", parts_json(v), "rate", gp_rates_json(v),
+				 "tensors", tensors_json(v), "stays", staying_json(v), "partitions", partitions_json(v),
+				 "blocks", blocks_json(v));
 	if (v->memory)
 		json_object_set_new(root, "memory", gp_memory_view_json(v->memory));
 	return write_json(root, to, err);

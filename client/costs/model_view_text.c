@@ -9,7 +9,6 @@
 
 #include "client/costs/cost_table.h"
 #include "client/costs/memory_view.h"
-#include "common/graph/decay.h"
 #include "common/graph/ops/op_shape.h"
 #include "common/graph/ops/op_pool.h"
 #include "common/graph/ops/op_conv.h"
@@ -244,13 +243,12 @@ static void print_ranks(const struct gp_insert_spec *spec, FILE *to)
 {
 	for (int i = 0; i < spec->sets; i++) {
 		const struct gp_insert_set *s = &spec->set[i];
-		const struct gp_decay d = {.rate = s->rate, .every = (uint32_t)s->every, .times = (uint32_t)s->times};
 		if (s->kind != GP_INSERT_DECAY)
 			continue;
 		fprintf(to, "  rank, every %d steps:", s->every);
 		int64_t rank = s->rank;
 		for (int k = 0; k <= s->times && rank > 0; k++) {
-			rank = gp_decay_rank(&d, s->rank, (uint64_t)k * d.every);
+			rank = gp_view_rank(s, k);
 			fprintf(to, " %lld", (long long)rank);
 		}
 		fprintf(to, rank > 0 ? "; costs and rates below are those of the first\n"

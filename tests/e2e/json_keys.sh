@@ -245,6 +245,9 @@ run "$work/model" model show fasttext:tokens=16,vocab=100,classes=4 --cut 1:2 --
 compare "model show, another" "$work/model" "model show"
 run "$work/model" model show cnn --cut 1:-1 --insert-up conv:out=4,k=1,s=1 --freeze head --json
 compare "model show, an insertion" "$work/model" "model show"
+run "$work/model" model show roberta:layers=3,dim=32,heads=2,cuts=fine --cut type1 --insert decay:rate=0.5,every=10,times=2,dim=feature --json
+compare "model show, decays" "$work/model" "model show"
+equal "ranks of a decay" "$(json_flat "$work/model" | sed -n 's/^ranks\.up.*rank.*=//p' | paste -s -d " ")" "32 16 8"
 run "$work/model" model show cnn --cut 1:-1 --memory --json
 compare "model show, memory" "$work/model" "model show"
 run "$work/model" model show roberta:layers=3,dim=8,heads=2 --json
