@@ -311,7 +311,8 @@ static void a_plan_takes_what_was_estimated_and_less_for_packed_weights(void **s
 	dev->ops->plan_memory(plan, &got);
 	assert_memory_equal(&got, &want, sizeof got);
 	assert_true(got.params < plain.params);
-	assert_int_equal(got.grads, plain.grads);
+	assert_in_range(got.grads, plain.grads,
+			plain.grads / 100 * 101); /* with AMX oneDNN pads a picture's channels to 16 */
 	assert_int_equal(got.activations, plain.activations);
 	dev->ops->plan_free(plan);
 	dev->ops->close(dev);
