@@ -219,6 +219,19 @@ bool gp_weights_are_skipped(const char *skip, const char *name)
 	return false;
 }
 
+/* Whether a glob fits the parameter's own name or the name that its tensor, NULL where there is none, has in the file. */
+static bool is_skipped(const struct load *l, const char *name, const struct gp_st_tensor *t)
+{
+	return gp_weights_are_skipped(l->skip, name) || (t && gp_weights_are_skipped(l->skip, t->name));
+}
+
+/* The tensor to load a parameter from; NULL: the file has none, or it is skipped. */
+static const struct gp_st_tensor *wanted_tensor(const struct load *l, const char *name)
+{
+	const struct gp_st_tensor *t = find_tensor(l, name);
+	return is_skipped(l, name, t) ? NULL : t;
+}
+
 static bool matches_something(const struct load *l, const char *glob)
 {
 	for (int i = 0; i < l->g->params; i++)
@@ -274,7 +287,7 @@ static void compare_params(const struct load *l, size_t size, struct name_list *
 		const struct gp_param *p = &l->g->param[i];
 		const struct gp_st_tensor *t = find_tensor(l, p->name);
 		char text[2 * GP_NAME_MAX + 64];
-		if (gp_weights_are_skipped(l->skip, p->name))
+		if (is_skipped(l, p->name, t))
 			add_to_list(skipped, p->name);
 		else if (!t && p->follows)
 			continue;
@@ -352,10 +365,8 @@ static bool finds_untied(const struct gp_weights *w, const struct load *l)
 	const struct gp_st_tensor *tensor[2];
 	if (!gp_graph_is_tied(g))
 		return false;
-	for (int i = 0; i < 2; i++) {
-		const char *name = g->param[g->tied[i]].name;
-		tensor[i] = gp_weights_are_skipped(l->skip, name) ? NULL : find_tensor(l, name);
-	}
+	for (int i = 0; i < 2; i++)
+		tensor[i] = wanted_tensor(l, g->param[g->tied[i]].name);
 	if (!tensor[0] || !tensor[1] || tensor[0] == tensor[1])
 		return false;
 	return memcmp(w->value[lead], w->value[follower], g->param[lead].count * sizeof(float)) != 0;
@@ -374,8 +385,7 @@ static enum gp_status load_values(struct gp_weights *w, const char *path, struct
 	if (status != GP_OK)
 		status = gp_err_prefix(err, "%s", path);
 	for (int i = 0; i < w->graph->params && status == GP_OK; i++) {
-		const char *name = w->graph->param[i].name;
-		const struct gp_st_tensor *t = gp_weights_are_skipped(l->skip, name) ? NULL : find_tensor(l, name);
+		const struct gp_st_tensor *t = wanted_tensor(l, w->graph->param[i].name);
 		if (t) /* cannot fail: mismatch() has seen its type */
 			gp_require(gp_st_read_f32(t, w->value[i], err) == GP_OK);
 	}

@@ -61,7 +61,8 @@ enum gp_status gp_weights_load(struct gp_weights *w, const char *path, bool stri
 /*
  * The same, strict, but names that match `skip` (comma-separated globs,
  * fnmatch(3), "classifier.*") are left out: such parameters keep their values,
- * such tensors of the file are not looked at. GP_INVALID when one of the globs
+ * such tensors of the file are not looked at. A glob may have a parameter's name
+ * or the one that its tensor has in the file. GP_INVALID when one of the globs
  * matches nothing.
  */
 enum gp_status gp_weights_load_except(struct gp_weights *w, const char *path, const char *skip,
