@@ -82,9 +82,20 @@ struct gp_codec_setup {
 	bool undo;                  /* state may be taken back to where a step began */
 	int unit;                   /* byte stages: what the quantizer's `unit` says */
 	struct gp_codec_mask *mask; /* write it; or NULL */
-	const struct gp_codec_mask *activation_mask; /* reuse it; or NULL */
+	const struct gp_codec_mask *activation_mask; /* reuse it; or NULL. A wrapper's: the stage behind it reuses it */
+	uint64_t chosen;                             /* elements that the stage which reuses it chooses */
 	struct gp_codec_site *site;                  /* a device's stages: where they work; NULL to `bytes` */
 };
+
+/* The bits of the chunk's last activation, where this pass reuses them: they are as many, out of as many elements. NULL: it does
+ * not, as after an activation that travelled raw. `mask` may be NULL. */
+static inline const uint64_t *gp_codec_mask_bits(const struct gp_codec_mask *mask, const struct gp_codec_pass *pass,
+						 uint64_t chosen, uint64_t n)
+{
+	if (!mask || pass->eval || mask->chosen[pass->chunk] != chosen || mask->among[pass->chunk] != n)
+		return NULL;
+	return mask->bits + pass->chunk * mask->words;
+}
 
 /* The tensors that a transform gives, in the order they travel, and most bytes beside them. */
 struct gp_codec_parts {

@@ -216,6 +216,16 @@ static void free_tensor(struct gp_codec_tree *t, float *tensor)
 		gp_free_aligned(tensor);
 }
 
+/* A wrapper in front of the stage that reuses the activation's mask hears of it, too. */
+static void tell_mask(const struct gp_codec_node *node, const struct gp_codec_mask *mask, struct gp_codec_setup *setup)
+{
+	const struct gp_codec_node *reuses = node->ops->kind == GP_CODEC_WRAPPER ? node->part[0] : node;
+	if (!mask || mask->n != reuses->n || !reuses->ops->masks || !masks_activation(reuses))
+		return;
+	setup->activation_mask = mask;
+	setup->chosen = reuses->part[0]->n;
+}
+
 static enum gp_status open_node(struct gp_codec_tree *t, struct gp_codec_node *node,
 				const struct gp_codec_options *options, const struct gp_codec_mask *activation_mask,
 				struct gp_err *err)
@@ -224,8 +234,7 @@ static enum gp_status open_node(struct gp_codec_tree *t, struct gp_codec_node *n
 	if (carries_mask(node, options) && !t->mask)
 		GP_TRY(new_mask(t, &setup, err));
 	setup.mask = carries_mask(node, options) ? t->mask : NULL;
-	if (node->ops->masks && masks_activation(node) && activation_mask && activation_mask->n == node->n)
-		setup.activation_mask = activation_mask;
+	tell_mask(node, activation_mask, &setup);
 	setup.site = t->inside ? t->site : NULL;
 	for (int i = 0; i < node->parts; i++)
 		GP_TRY(new_tensor(t, node->part[i]->n, &node->tensor[i], err));

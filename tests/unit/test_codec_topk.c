@@ -284,11 +284,12 @@ struct session {
 static struct session open_session(const char *act, const char *grad)
 {
 	struct session s;
-	struct gp_codec_options o = {.chunks = CHUNKS, .role = GP_CODEC_ENCODES, .has_gradient = true};
+	struct gp_codec_options o = {.chunks = CHUNKS, .role = GP_CODEC_ENCODES, .has_gradient = true, .undo = true};
 	s.act_here = open_codec(act, N, &o);
 	o.role = GP_CODEC_DECODES;
 	s.act_there = open_codec(act, N, &o);
-	o = (struct gp_codec_options){.chunks = CHUNKS, .role = GP_CODEC_ENCODES, .activation = s.act_there};
+	o = (struct gp_codec_options){
+		.chunks = CHUNKS, .role = GP_CODEC_ENCODES, .activation = s.act_there, .undo = true};
 	s.grad_there = open_codec(grad, N, &o);
 	o.role = GP_CODEC_DECODES;
 	o.activation = s.act_here;
@@ -390,6 +391,85 @@ static void masks_are_found_behind_error_feedback_too(void **state)
 	close_session(&s);
 }
 
+/* Outside of the mask the gradient is 0: nothing is owed there, however often it was left out. */
+static void error_feedback_owes_nothing_where_the_activation_was_left_out(void **state)
+{
+	(void)state;
+	struct session s = open_session("topk:ratio=0.2", "ef+topk:ratio=0.2");
+	float act[N], grad[N], y[N];
+	const struct gp_codec_pass pass = {.chunk = 1};
+	const uint64_t nothing = gp_codec_state_hash(s.grad_there);
+	fill(grad, 2);
+	for (uint64_t step = 0; step < 30; step++) {
+		fill(act, 10 + step % 2);
+		send_act(&s, &pass, act, act);
+		send_grad(&s, &pass, grad, y);
+		for (int i = 0; i < N; i++)
+			assert_true(y[i] == (act[i] != 0 ? grad[i] : 0));
+	}
+	assert_true(gp_codec_state_hash(s.grad_there) == nothing);
+	close_session(&s);
+}
+
+/* What `ef` owes after `sum` was to arrive, and `arrived` did. */
+static void owe(const float *act, bool reuses, const float *sum, const float *arrived, float *owed)
+{
+	for (int i = 0; i < N; i++)
+		if (!reuses || act[i] != 0)
+			owed[i] = sum[i] - arrived[i];
+}
+
+/* Beside a session without memory that is sent what `ef` should add. Every fifth activation travels raw, and its gradient
+ * then chooses by itself; every seventh step is an evaluation. */
+static void a_place_that_is_chosen_again_gets_what_it_lost_and_no_more(void **state)
+{
+	(void)state;
+	struct session s = open_session("topk:ratio=0.2", "ef+topk:ratio=0.2+uniform:bits=3");
+	struct session plain = open_session("topk:ratio=0.2", "topk:ratio=0.2+uniform:bits=3");
+	float act[N], grad[N], sum[N], y[N], expected[N], owed[N] = {0};
+	for (uint64_t step = 0; step < 40; step++) {
+		const struct gp_codec_pass pass = {.step = step, .chunk = 2, .eval = step % 7 == 6};
+		const bool raw = step % 5 == 4;
+		fill(act, 10 + step % 3);
+		fill(grad, 100 + step);
+		act[0] = raw ? NAN : act[0];
+		send_act(&plain, &pass, act, y);
+		send_act(&s, &pass, act, act);
+		for (int i = 0; i < N; i++)
+			sum[i] = grad[i] + (pass.eval ? 0 : owed[i]);
+		send_grad(&plain, &pass, sum, expected);
+		send_grad(&s, &pass, grad, y);
+		assert_memory_equal(y, expected, sizeof y);
+		if (!pass.eval)
+			owe(act, !raw, sum, y, owed);
+	}
+	close_session(&plain);
+	close_session(&s);
+}
+
+static void a_step_that_is_taken_back_owes_what_it_did_before(void **state)
+{
+	(void)state;
+	struct session s = open_session("topk:ratio=0.2", "ef+topk:ratio=0.2+uniform:bits=3");
+	float act[N], grad[N], first[N], y[N];
+	fill(act, 1);
+	fill(grad, 2);
+	send_act(&s, &(struct gp_codec_pass){0}, act, y);
+	send_grad(&s, &(struct gp_codec_pass){0}, grad, y);
+	const uint64_t before = gp_codec_state_hash(s.grad_there);
+	const struct gp_codec_pass pass = {.step = 1};
+	fill(act, 3);
+	send_act(&s, &pass, act, y);
+	send_grad(&s, &pass, grad, first);
+	assert_true(gp_codec_state_hash(s.grad_there) != before);
+	gp_codec_undo(s.grad_there, 1);
+	assert_true(gp_codec_state_hash(s.grad_there) == before);
+	send_act(&s, &pass, act, y);
+	send_grad(&s, &pass, grad, y);
+	assert_memory_equal(y, first, sizeof y);
+	close_session(&s);
+}
+
 static void a_gradient_carries_indices_where_there_is_no_mask(void **state)
 {
 	(void)state;
@@ -481,6 +561,9 @@ int main(void)
 		cmocka_unit_test(a_gradient_has_its_activations_elements_and_no_indices),
 		cmocka_unit_test(frames_of_a_chunk_are_those_of_the_page),
 		cmocka_unit_test(masks_are_found_behind_error_feedback_too),
+		cmocka_unit_test(error_feedback_owes_nothing_where_the_activation_was_left_out),
+		cmocka_unit_test(a_place_that_is_chosen_again_gets_what_it_lost_and_no_more),
+		cmocka_unit_test(a_step_that_is_taken_back_owes_what_it_did_before),
 		cmocka_unit_test(a_gradient_carries_indices_where_there_is_no_mask),
 		cmocka_unit_test(a_gradient_that_is_not_finite_travels_raw),
 		cmocka_unit_test(an_evaluation_leaves_the_mask_alone),

@@ -318,14 +318,13 @@ static void tensor_that_is_not_finite_or_too_wide_travels_raw(void **state)
 }
 
 /* An activation and its gradient by turns, chunk by chunk; what is raw or evaluated leaves no mask, or its old one. */
-static void gradient_keeps_the_elements_of_its_activation_as_on_the_host(void **state)
+static void take_turns(const char *gradient)
 {
-	(void)state;
 	static const struct gp_shape shape = {.ndim = 2, .dim = {4, 1111}};
 	const struct gp_codec_options options = {.seed = 3, .chunks = 2, .has_gradient = true};
 	const struct gp_codec_options back = {.seed = 3, .chunks = 2};
 	struct ends up = open_ends("topk:ratio=0.1+sortquant:bits=6,split=2", &shape, options, NULL);
-	struct ends down = open_ends("topk:ratio=0.1+sortquant:bits=4,split=1", &shape, back, &up);
+	struct ends down = open_ends(gradient, &shape, back, &up);
 	size_t with_indices = 0, without = 0;
 	for (uint64_t step = 0; step < 12; step++) {
 		struct gp_codec_pass pass = {.draw = step, .step = step / 2, .chunk = (uint32_t)step % 2};
@@ -342,8 +341,16 @@ static void gradient_keeps_the_elements_of_its_activation_as_on_the_host(void **
 			without = down.len[DEVICE];
 	}
 	assert_true(with_indices > without + 100);
+	assert_true(gp_codec_state_hash(down.codec[HOST]) == gp_codec_state_hash(down.codec[DEVICE]));
 	close_ends(&down);
 	close_ends(&up);
+}
+
+static void gradient_keeps_the_elements_of_its_activation_as_on_the_host(void **state)
+{
+	(void)state;
+	take_turns("topk:ratio=0.1+sortquant:bits=4,split=1");
+	take_turns("ef+topk:ratio=0.1+sortquant:bits=4,split=1");
 }
 
 /* Bits and bytes of the indices changed, and cut. */

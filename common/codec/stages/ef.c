@@ -3,7 +3,9 @@
  * `ef`: error feedback (Seide et al., "1-bit stochastic gradient descent",
  * Interspeech 2014; Karimireddy et al., ICML 2019). What the rest of the chain
  * lost of a chunk is added to that chunk's next tensor. Only the encoder
- * remembers. Layout: CODECS.md. Test: tests/unit/test_codec_state.c
+ * remembers. Before a `topk` that chooses what its activation did, the elements
+ * that are not chosen have no gradient: nothing is lost there, and what is
+ * remembered waits. Layout: CODECS.md. Test: tests/unit/test_codec_state.c
  */
 #include "common/codec/codec_impl.h"
 
@@ -13,9 +15,11 @@ struct ef {
 	float *residual; /* chunks * n; NULL on an end that only decodes */
 	float *backup;   /* as many; NULL without undo */
 	bool backs_up;   /* the next pass fills it */
+	const struct gp_codec_mask *activation;
+	uint64_t chosen; /* elements that the next stage chooses, where it reuses that mask */
 };
 
-enum { BLOCK = 4096 }; /* elements that stay in the cache */
+enum { BLOCK = 4096, WORD = 64 }; /* elements that stay in the cache; and that a word of a mask is of */
 
 static enum gp_status shapes(const double *value, const struct gp_shape *shape, struct gp_codec_parts *out,
 			     struct gp_err *err)
@@ -62,7 +66,8 @@ static enum gp_status open_ef(const double *value, const struct gp_codec_setup *
 	void *p;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct ef), err));
 	struct ef *e = p;
-	*e = (struct ef){.n = setup->n, .chunks = setup->chunks};
+	*e = (struct ef){
+		.n = setup->n, .chunks = setup->chunks, .activation = setup->activation_mask, .chosen = setup->chosen};
 	const enum gp_status status = allocate(e, setup, err);
 	if (status != GP_OK) {
 		close_ef(e);
@@ -100,6 +105,22 @@ static bool add_residual(const float *restrict x, float *restrict r, uint64_t n,
 	return !odd;
 }
 
+/* The same for the elements whose bits are set; the others' r stays as it is. */
+static bool add_masked(const float *restrict x, float *restrict r, uint64_t n, const uint64_t *bits, float *restrict y)
+{
+	uint32_t odd = 0;
+	for (uint64_t at = 0; at < n; at += WORD) {
+		const uint64_t word = bits[at / WORD], end = n - at < WORD ? n : at + WORD;
+#pragma omp simd reduction(| : odd)
+		for (uint64_t i = at; i < end; i++) {
+			y[i] = x[i] + r[i];
+			r[i] = word >> (i - at) & 1 ? y[i] : r[i];
+			odd |= gp_not_finite(y[i]);
+		}
+	}
+	return !odd;
+}
+
 /* In an evaluation a tensor goes as it is, and the next stage finds what is not finite. In training `passed` follows
  * when a tensor is not finite, and forgets what was added here. */
 static bool split(void *state, const struct gp_codec_pass *pass, const float *x, float *const *tensor, uint8_t *side,
@@ -113,19 +134,21 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 		return true;
 	}
 	const uint64_t first = pass->chunk * e->n;
+	const uint64_t *const bits = gp_codec_mask_bits(e->activation, pass, e->chosen, e->n);
 	bool finite = true;
 	for (uint64_t at = 0; at < e->n; at += BLOCK) {
 		const uint64_t n = e->n - at < BLOCK ? e->n - at : BLOCK;
 		float *r = e->residual + first + at;
 		if (e->backs_up)
 			memcpy(e->backup + first + at, r, n * sizeof *r);
-		finite &= add_residual(x + at, r, n, tensor[0] + at);
+		finite &= bits ? add_masked(x + at, r, n, bits + at / WORD, tensor[0] + at)
+			       : add_residual(x + at, r, n, tensor[0] + at);
 	}
 	e->backs_up = false;
 	return finite;
 }
 
-/* Since split, r holds what should arrive; what has arrived is subtracted from it. */
+/* Since split, r holds what should arrive; what has arrived is subtracted from it: 0 where a mask left an element out. */
 static void learn(void *state, const struct gp_codec_pass *pass, const float *const *tensor)
 {
 	const struct ef *e = state;

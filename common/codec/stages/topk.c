@@ -97,14 +97,9 @@ static void reshape(void *state, const double *value, const struct gp_shape *sha
 
 /* --- masks ------------------------------------------------------------------------------------------------------ */
 
-/* The activation's bits; NULL when it has left none for this pass, or chosen another number of elements, or from a tensor of
- * another size. */
 static const uint64_t *activation_bits(const struct topk *t, const struct gp_codec_pass *pass)
 {
-	if (!t->activation || pass->eval || t->activation->chosen[pass->chunk] != t->k ||
-	    t->activation->among[pass->chunk] != t->n)
-		return NULL;
-	return t->activation->bits + pass->chunk * t->activation->words;
+	return gp_codec_mask_bits(t->activation, pass, t->k, t->n);
 }
 
 /* Where to put the bits of this pass: where the gradient will look for them, if it will. */

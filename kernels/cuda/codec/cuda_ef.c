@@ -17,6 +17,8 @@ struct ef {
 	float *backup;   /* as many; NULL without undo */
 	void *room;      /* of both */
 	bool backs_up;   /* the next pass fills it */
+	const struct gp_codec_mask *activation;
+	uint64_t chosen; /* elements that the next stage chooses, where it reuses that mask */
 };
 
 static uint64_t all_bytes(const struct ef *e)
@@ -68,7 +70,11 @@ static enum gp_status open_ef(const double *value, const struct gp_codec_setup *
 	void *p;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct ef), err));
 	struct ef *e = p;
-	*e = (struct ef){.site = setup->site, .n = setup->n, .chunks = setup->chunks};
+	*e = (struct ef){.site = setup->site,
+			 .n = setup->n,
+			 .chunks = setup->chunks,
+			 .activation = setup->activation_mask,
+			 .chosen = setup->chosen};
 	const enum gp_status status = make_room(e, setup, err);
 	if (status != GP_OK) {
 		close_ef(e);
@@ -99,6 +105,15 @@ static float *of_chunk(const struct ef *e, float *all, const struct gp_codec_pas
 	return all + pass->chunk * e->n;
 }
 
+/* Which elements the next stage will choose, on the device: the site's room for payloads holds a bitmap, as that stage writes
+ * one. NULL: it chooses as it likes. */
+static const uint32_t *queue_bits(const struct ef *e, const struct gp_codec_pass *pass)
+{
+	const uint64_t *const bits = gp_codec_mask_bits(e->activation, pass, e->chosen, e->n);
+	const struct gp_span bitmap = {(const uint8_t *)bits, (size_t)((e->n + 7) / 8)};
+	return bits ? (const uint32_t *)(const void *)gp_cuda_codec_up(e->site, bitmap, 0) : NULL;
+}
+
 static bool split(void *state, const struct gp_codec_pass *pass, const float *x, float *const *tensor, uint8_t *side,
 		  size_t *side_len)
 {
@@ -113,7 +128,8 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 	}
 	gp_rt_fill(p->stream, p->note, 0, sizeof *bad);
 	gpk_feedback_add(p->stream, x, of_chunk(e, e->residual, pass),
-			 e->backs_up ? of_chunk(e, e->backup, pass) : NULL, tensor[0], (int64_t)e->n, p->note);
+			 e->backs_up ? of_chunk(e, e->backup, pass) : NULL, queue_bits(e, pass), tensor[0],
+			 (int64_t)e->n, p->note);
 	e->backs_up = false;
 	gp_cuda_codec_tell(p, sizeof *bad);
 	return gp_cuda_codec_wait(p) && !*bad;

@@ -103,12 +103,9 @@ static size_t mask_bytes(const struct topk *t)
 	return gp_indices_words(t->n) * sizeof(uint64_t);
 }
 
-/* The activation's bits; NULL when it has left none for this pass, or chosen another number of elements. */
 static const uint64_t *activation_bits(const struct topk *t, const struct gp_codec_pass *pass)
 {
-	if (!t->activation || pass->eval || t->activation->chosen[pass->chunk] != t->k)
-		return NULL;
-	return t->activation->bits + pass->chunk * t->activation->words;
+	return gp_codec_mask_bits(t->activation, pass, t->k, t->n);
 }
 
 static void leave_mask(const struct topk *t, const struct gp_codec_pass *pass, uint64_t chosen)

@@ -24,7 +24,7 @@ GPK_DEVICE int64_t step_of_grid(void)
 	return (int64_t)gridDim.x * GPK_CODEC_THREADS * FOUR;
 }
 
-GPK_KERNEL add(const float *x, float *r, float *backup, float *y, int64_t n, uint32_t *bad)
+GPK_KERNEL add(const float *x, float *r, float *backup, const uint32_t *bits, float *y, int64_t n, uint32_t *bad)
 {
 	bool finite = true;
 	for (int64_t at = first_of_thread(); at < n; at += step_of_grid()) {
@@ -33,20 +33,22 @@ GPK_KERNEL add(const float *x, float *r, float *backup, float *y, int64_t n, uin
 		gpk_load4(r, at, n, 0, before);
 		if (backup)
 			gpk_store4(backup, at, n, before);
+		const uint32_t chosen = bits ? bits[at / 32] >> at % 32 : ~0u;
 		for (int i = 0; i < FOUR; i++) {
 			v[i] += before[i];
 			finite &= gpk_finite(v[i]);
+			before[i] = chosen >> i & 1 ? v[i] : before[i];
 		}
-		gpk_store4(r, at, n, v);
+		gpk_store4(r, at, n, before);
 		gpk_store4(y, at, n, v);
 	}
 	gpk_flag(bad, !finite);
 }
 
-extern "C" void gpk_feedback_add(struct gp_rt_stream *s, const float *x, float *r, float *backup, float *y, int64_t n,
-				 uint32_t *bad)
+extern "C" void gpk_feedback_add(struct gp_rt_stream *s, const float *x, float *r, float *backup, const uint32_t *bits,
+				 float *y, int64_t n, uint32_t *bad)
 {
-	GPK_LAUNCH(s, add, blocks_for(n), GPK_CODEC_THREADS, 0, x, r, backup, y, n, bad);
+	GPK_LAUNCH(s, add, blocks_for(n), GPK_CODEC_THREADS, 0, x, r, backup, bits, y, n, bad);
 }
 
 GPK_KERNEL take(float *r, const float *arrived, int64_t n)
