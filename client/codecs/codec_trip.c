@@ -189,36 +189,84 @@ static void note_first(const struct gp_codec *c, size_t len, struct gp_trip *out
 		out->skipped[i] = stats.skipped[i] > 0;
 }
 
-static enum gp_status warm_up(struct gp_trip_tensor *t, const struct gp_trip_part *p, struct gp_codec *c,
-			      uint8_t *payload, int passes, struct gp_err *err)
+/* A codec that is tried, and where its payloads go. The tensor has samples 0 to N - 1, N its first dimension, in every pass, so
+ * that `delta` meets them again. */
+struct trial {
+	struct gp_codec *codec;
+	uint8_t *payload;
+	uint32_t *sample; /* NULL: a scalar, or no samples */
+};
+
+static enum gp_status number_samples(struct trial *c, const struct gp_shape *shape, struct gp_err *err)
+{
+	const int64_t samples = shape->ndim > 0 ? shape->dim[0] : 0;
+	void *p;
+	if (samples < 1 || samples > UINT32_MAX)
+		return GP_OK;
+	GP_TRY(gp_alloc_array(&p, (size_t)samples, sizeof *c->sample, err));
+	c->sample = p;
+	for (int64_t i = 0; i < samples; i++)
+		c->sample[i] = (uint32_t)i;
+	return GP_OK;
+}
+
+static enum gp_status open_trial(struct trial *c, const struct gp_codec_spec *spec, const struct gp_shape *shape,
+				 struct gp_err *err)
+{
+	GP_TRY(gp_codec_new(spec, shape, 0, &c->codec, err));
+	c->payload = gp_alloc_aligned(gp_codec_bound(c->codec));
+	if (!c->payload)
+		GP_FAIL(err, GP_NOMEM, "no memory for a payload of %zu bytes", gp_codec_bound(c->codec));
+	return number_samples(c, shape, err);
+}
+
+static void close_trial(struct trial *c)
+{
+	gp_free(c->sample);
+	gp_free_aligned(c->payload);
+	gp_codec_free(c->codec);
+}
+
+static enum gp_status encode(const struct trial *c, const float *x, size_t *len, struct gp_err *err)
+{
+	const struct gp_codec_pass pass = {.sample = c->sample};
+	return gp_codec_encode_pass(c->codec, &pass, x, c->payload, gp_codec_bound(c->codec), len, err);
+}
+
+static enum gp_status decode(const struct trial *c, size_t len, float *y, struct gp_err *err)
+{
+	return gp_codec_decode(c->codec, (struct gp_span){c->payload, len}, y, err);
+}
+
+static enum gp_status warm_up(const struct trial *c, const float *x, float *y, int passes, struct gp_err *err)
 {
 	size_t len;
-	for (int i = 0; i < passes && gp_codec_state_bytes(c) > 0; i++) {
-		GP_TRY(gp_codec_encode(c, p->x, 0, payload, gp_codec_bound(c), &len, err));
-		GP_TRY(gp_codec_decode(c, (struct gp_span){payload, len}, t->y, err));
+	for (int i = 0; i < passes && gp_codec_state_bytes(c->codec) > 0; i++) {
+		GP_TRY(encode(c, x, &len, err));
+		GP_TRY(decode(c, len, y, err));
 	}
 	return GP_OK;
 }
 
 /* Always the same draw; an instance that remembers still gives other bytes each time, so that the first pass is the one
  * whose error is told, whatever the machine's speed. */
-static enum gp_status measure(struct gp_trip_tensor *t, const struct gp_trip_part *p, struct gp_codec *c,
-			      uint8_t *payload, struct gp_trip *out, struct gp_err *err)
+static enum gp_status measure(struct gp_trip_tensor *t, const struct gp_trip_part *p, const struct trial *c,
+			      struct gp_trip *out, struct gp_err *err)
 {
 	const uint64_t begin = gp_now_ns(), least_ns = p->count > 1 ? MEASURE_NS : 0;
 	for (int i = 0; i < MEASURE_REPEATS || gp_now_ns() - begin < least_ns; i++) {
 		size_t len;
 		const uint64_t before = gp_now_ns();
-		GP_TRY(gp_codec_encode(c, p->x, 0, payload, gp_codec_bound(c), &len, err));
+		GP_TRY(encode(c, p->x, &len, err));
 		const uint64_t between = gp_now_ns();
-		GP_TRY(gp_codec_decode(c, (struct gp_span){payload, len}, i ? t->scratch : t->y, err));
+		GP_TRY(decode(c, len, i ? t->scratch : t->y, err));
 		keep_fastest(&out->encode_ns, between - before);
 		keep_fastest(&out->decode_ns, gp_now_ns() - between);
 		if (i == 0)
-			note_first(c, len, out);
+			note_first(c->codec, len, out);
 	}
 	struct gp_codec_stats stats;
-	gp_codec_get_stats(c, &stats);
+	gp_codec_get_stats(c->codec, &stats);
 	out->fell_back = stats.raw_fallbacks > 0;
 	return GP_OK;
 }
@@ -253,18 +301,16 @@ static void find_errors(const struct gp_trip_tensor *t, const struct gp_trip_par
 enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, struct gp_trip *out,
 			   struct gp_err *err)
 {
-	struct gp_codec *c;
+	struct trial c = {0};
 	const struct gp_trip_part part = part_for(t, spec), *const p = &part;
-	GP_TRY(gp_codec_new(spec, &p->shape, 0, &c, err));
-	*out = (struct gp_trip){.elements = t->rows.x ? t->rows.count : t->tensor->count};
-	uint8_t *payload = gp_alloc_aligned(gp_codec_bound(c));
-	enum gp_status status = payload ? warm_up(t, p, c, payload, warmup, err)
-					: gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__,
-						     "no memory for a payload of %zu bytes", gp_codec_bound(c));
+	enum gp_status status = open_trial(&c, spec, &p->shape, err);
 	if (status == GP_OK)
-		status = measure(t, p, c, payload, out, err);
-	gp_free_aligned(payload);
-	gp_codec_free(c);
+		status = warm_up(&c, p->x, t->y, warmup, err);
+	if (status == GP_OK) {
+		*out = (struct gp_trip){.elements = t->rows.x ? t->rows.count : t->tensor->count};
+		status = measure(t, p, &c, out, err);
+	}
+	close_trial(&c);
 	if (status == GP_OK && t->length && p->x == t->sequences.x)
 		clear_padding(t, p);
 	if (status == GP_OK)

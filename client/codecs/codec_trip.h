@@ -58,7 +58,8 @@ void gp_trip_close(struct gp_trip_tensor *t);
  */
 enum gp_status gp_trip_drop_padding(struct gp_trip_tensor *t, const struct gp_st_tensor *length, bool *dropped,
 				    struct gp_err *err);
-/* Codecs that remember see the tensor `warmup` times before anything is measured; others are not held up. */
+/* Codecs that remember see the tensor `warmup` times before anything is measured; others are not held up. With a warm-up `delta`
+ * codes differences to the same samples. */
 enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, struct gp_trip *out,
 			   struct gp_err *err);
 /* The decoded tensor in the layout that the file has. Valid until the next call for t. */

@@ -191,6 +191,26 @@ static void compare_prints_a_row_per_codec(void **state)
 	assert_non_null(strstr(out, "bit/s (then raw)\n"));
 }
 
+/* With a warm-up what it codes is the difference to the same samples, of which less and less is left. */
+static void delta_meets_the_samples_of_its_warmup_again(void **state)
+{
+	(void)state;
+	static const char *const passes[] = {"0", "1", "8"};
+	double error[3], bytes[3];
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--json", "--warmup", passes[i],
+				     "delta+uniform:bits=4", "uniform:bits=4"),
+				 0);
+		json_t *o = json_loads(out, 0, NULL);
+		error[i] = number(row(o, 0), "rel_err");
+		bytes[i] = number(row(o, 0), "payload_bytes");
+		assert_int_equal(error[i] == number(row(o, 1), "rel_err"), i == 0);
+		json_decref(o);
+	}
+	assert_true(error[1] < 0.2 * error[0] && error[2] < 0.2 * error[1]);
+	assert_true(bytes[0] == bytes[1] && bytes[1] == bytes[2]);
+}
+
 static void stages_that_were_skipped_are_named(void **state)
 {
 	(void)state;
@@ -655,6 +675,7 @@ int main(void)
 		cmocka_unit_test(compare_prints_a_row_per_codec),
 		cmocka_unit_test(stages_that_were_skipped_are_named),
 		cmocka_unit_test(codecs_with_memory_are_warmed_up_by_compare_alone),
+		cmocka_unit_test(delta_meets_the_samples_of_its_warmup_again),
 		cmocka_unit_test(one_codec_that_does_not_fit_is_a_line_among_the_others),
 		cmocka_unit_test(all_tensors_of_a_file_are_compared_at_once),
 		cmocka_unit_test(codecs_are_ranked_for_a_link_and_one_is_recommended),
