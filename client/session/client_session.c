@@ -33,6 +33,10 @@ void gp_client_session_gain(struct gp_client_session *s)
 	s->damages = 0;
 	s->moves = 0;
 	s->standstill = (struct gp_client_standstill){0};
+	if (s->committed <= s->furthest)
+		return;
+	s->furthest = s->committed;
+	s->rewinds = 0;
 }
 
 void gp_client_session_move(struct gp_client_session *s)
@@ -374,10 +378,11 @@ enum gp_status gp_client_session_go_on(struct gp_client_session *s, struct gp_er
 		return GP_PROTO;
 	}
 	const bool answer_lost = s->committed < at && s->last_commit.checkpoint;
-	if (s->committed < at)
-		gp_client_session_gain(s);
+	const bool gains = s->committed < at;
 	s->committed = at;
 	s->all_committed = at == s->steps;
+	if (gains)
+		gp_client_session_gain(s);
 	if (answer_lost && make_up_for_answer(s, err) != GP_OK) {
 		gp_client_session_fail(s, err->code, err->text);
 		return err->code;

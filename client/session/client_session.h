@@ -111,7 +111,8 @@ struct gp_client_open {
 	void *restart_arg;
 };
 
-#define GP_CLIENT_MOVES_MOST (1 << 14) /* broken links */
+#define GP_CLIENT_MOVES_MOST   (1 << 14) /* broken links */
+#define GP_CLIENT_REWINDS_MOST 8         /* to a checkpoint, without a step that was never committed before */
 
 /* Links that broke one after the other, while no step was committed, no chunk of an evaluation answered, and no
  * tensor came whole of which the server keeps the place. */
@@ -177,6 +178,7 @@ struct gp_client_session {
 	uint32_t rtt_us;   /* of the last link */
 	uint8_t token[GP_TOKEN_BYTES], run_id[GP_RUN_ID_BYTES];
 	bool has_token;
+	bool confirmed; /* READY has come for the session of the token: another link may go on with it */
 	/* From WELCOME: of the session that the server would have begun. It is this one when OPEN goes. */
 	struct {
 		uint64_t id;
@@ -191,6 +193,8 @@ struct gp_client_session {
 	struct gp_place server_place;
 	uint64_t server_has; /* by all numbers of its last place: chunks that came whole */
 	uint32_t moves;      /* that ended a standstill, since the last gain */
+	uint64_t furthest; /* number of steps that a server has committed, also where a later one has begun before it */
+	uint32_t rewinds;  /* to a checkpoint, since a server came further */
 	struct gp_commit last_commit;
 	uv_timer_t timer, pause;
 	uint64_t progress_ns;    /* when the server last did something, heartbeats aside */

@@ -169,11 +169,30 @@ static enum gp_status dial(struct gp_client_session *s, double timeout_s, struct
 			      err);
 }
 
+/* A server that is lost again and again before it comes further than one has come before would be asked without end. Steps that
+ * are done once more between two losses are no gain. */
+static bool comes_further(struct gp_client_session *s)
+{
+	char text[GP_ERR_TEXT];
+	if (!s->opened || s->rewinds++ < GP_CLIENT_REWINDS_MOST)
+		return true;
+	snprintf(text, sizeof text,
+		 "server %.100s has lost this session %u times without coming further than step %llu; see its log, or "
+		 "take a smaller --checkpoint-every",
+		 gp_client_session_server(s), s->rewinds, (unsigned long long)s->furthest);
+	gp_client_session_fail(s, GP_PEER, text);
+	return false;
+}
+
 /* The server has lost a session of which steps are committed: goes on from a checkpoint, if there is one. */
 static enum gp_status start_over(struct gp_client_session *s, struct gp_err *err)
 {
 	const struct gp_client_open *o = s->open;
 	enum gp_status status;
+	if (o->restart && !comes_further(s)) {
+		*err = s->err;
+		return err->code;
+	}
 	if (o->restart)
 		status = o->restart(o->restart_arg, s->server_checkpoint, err);
 	else
@@ -255,7 +274,7 @@ static enum gp_status attempt(struct gp_client_session *s, double timeout_s, str
 	GP_TRY(gp_client_session_await(s, &s->welcomed, err));
 	if (!s->resumed)
 		GP_TRY(wait_until_ready(s, err));
-	s->opened = s->linked = true;
+	s->opened = s->linked = s->confirmed = true;
 	gp_server_list_found(&s->servers);
 	gp_client_session_tell_monitor(s);
 	gp_timeline_linked(s->open->timeline, s->tells, (uint32_t)s->window);

@@ -57,7 +57,7 @@ enum gp_status gp_client_session_send_hello(struct gp_client_session *s, struct 
 	struct gp_place here;
 	int up, down;
 	s->has_place = false;
-	if (s->opened && s->has_token) {
+	if (s->confirmed && s->has_token) {
 		hello.resume_token = (ProtobufCBinaryData){sizeof s->token, s->token};
 		hello.last_step = s->steps;
 		s->has_place = s->keeps_place && s->frames->place(s->arg, &here, &up, &down);
@@ -158,6 +158,7 @@ static void take_offer(struct gp_client_session *s)
 enum gp_status gp_client_session_send_open(struct gp_client_session *s, struct gp_err *err)
 {
 	take_offer(s);
+	s->confirmed = false;
 	s->state = GP_LINK_LOAD;
 	s->renewed = s->opened;
 	if (s->renewed && !s->open->restart)
@@ -255,7 +256,7 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 	if (m->resume_token.len > 0 && m->resume_token.len != GP_TOKEN_BYTES)
 		GP_FAIL(err, GP_PROTO, "server %s gave a resume token of %zu bytes, not %d",
 			gp_client_session_server(s), m->resume_token.len, GP_TOKEN_BYTES);
-	if (m->resumed && !(s->opened && s->has_token))
+	if (m->resumed && !(s->confirmed && s->has_token))
 		GP_FAIL(err, GP_PROTO, "server %s resumed a session, which was not asked for",
 			gp_client_session_server(s));
 	if (m->resumed && m->session != s->id)

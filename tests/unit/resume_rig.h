@@ -15,6 +15,7 @@
 
 #include "client/engine/engine.h"
 #include "client/job/security.h"
+#include "client/session/client_session.h"
 #include "client/train/run_state.h"
 #include "tests/unit/server_thread.h"
 #include "common/graph/ops/op_conv.h"

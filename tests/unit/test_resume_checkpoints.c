@@ -5,6 +5,9 @@
  * when the answer was lost, and goes on from a pair that fits.
  */
 #include "tests/unit/resume_rig.h"
+
+#include <inttypes.h>
+
 #include "tests/unit/cut_proxy.h"
 #include "tests/unit/lose_tensor.h"
 
@@ -95,15 +98,18 @@ static void calibrate(struct rig *r)
 	expect_ok(r->engine->ops->calibrate(r->engine, r->loader, 3, NULL, &err), &err);
 }
 
-/* The server ends, and another one goes on with what it has kept. */
-static void restart_server(struct server_thread **server, const char *dir)
+/* The server ends, and another one goes on with what it has kept, but for checkpoints of step `lost` (0: none is lost). */
+static void restart_server(struct server_thread **server, const char *dir, uint64_t lost)
 {
+	char command[128];
 	static char address[32];
 	struct gp_server_settings set = server_thread_settings();
 	strcpy(address, (*server)->address);
 	server_thread_drain(*server);
 	server_thread_join(*server);
 	server_thread_stop(*server);
+	snprintf(command, sizeof command, "rm -rf '%s'/*/step-%012" PRIu64, dir, lost);
+	assert_int_equal(system(command), 0);
 	set.listen = address;
 	set.resume_window_s = 20;
 	set.state_dir = dir;
@@ -128,7 +134,7 @@ static void run_calibrated(bool disturbed, char sha[GP_SHA256_HEX])
 	expect_ok(rig_step(&r, &result, &err), &err);
 	calibrate(&r);
 	if (disturbed) {
-		restart_server(&server, dir);
+		restart_server(&server, dir, 0);
 		assert_int_equal(rig_step(&r, &result, &err), GP_CANCELED);
 		assert_true(r.engine->rewound && r.engine->steps == 2);
 		calibrate(&r);
@@ -152,6 +158,58 @@ static void statistics_taken_anew_are_asked_for_again_where_the_server_is_a_new_
 	run_calibrated(false, whole);
 	run_calibrated(true, disturbed);
 	assert_string_equal(whole, disturbed);
+}
+
+/* Up to step `to`, which its server commits. GP_CANCELED: the engine has gone back, and its loader with it. */
+static enum gp_status steps_to(struct rig *r, uint64_t to, struct gp_err *err)
+{
+	struct gp_step_result result;
+	enum gp_status status = GP_OK;
+	while (r->engine->steps < to && status == GP_OK)
+		status = rig_step(r, &result, err);
+	if (status == GP_OK)
+		status = r->engine->ops->get_weights(r->engine, r->weights, err);
+	if (status == GP_CANCELED)
+		expect_ok(gp_loader_seek(r->loader, 0, (uint32_t)r->engine->steps, err), err);
+	return status;
+}
+
+/* Its checkpoint is of step 2, and it is lost whenever it has committed step 3, which is done again each time. */
+static void a_server_that_never_comes_further_is_not_asked_for_ever(void **state)
+{
+	(void)state;
+	char dir[64], own[] = "/tmp/gp_resume_XXXXXX", address[32];
+	struct server_thread *server = start_keeping_server(dir, 64 << 20);
+	struct rig r;
+	struct gp_pairs spec = {.count = 0};
+	struct gp_err err = {0};
+	enum gp_status status = GP_OK;
+	uint32_t rewinds = 0;
+	snprintf(address, sizeof address, "%s", server->address);
+	assert_non_null(mkdtemp(own));
+	const struct gp_run_state_options options = {.dir = own, .every = 2, .total_steps = 99, .spec = &spec};
+	expect_ok(gp_run_state_open(&options, &run_state, &err), &err);
+	expect_ok(rig_init(&r, address, &raw_sgd, true, &err), &err);
+	while (status == GP_OK && rewinds <= GP_CLIENT_REWINDS_MOST) {
+		expect_ok(steps_to(&r, 3, &err), &err);
+		restart_server(&server, dir, 3);
+		status = steps_to(&r, 4, &err);
+		if (status != GP_CANCELED)
+			break;
+		assert_int_equal(r.engine->steps, 2);
+		status = GP_OK;
+		rewinds++;
+	}
+	assert_int_equal(status, GP_PEER);
+	assert_int_equal(rewinds, GP_CLIENT_REWINDS_MOST);
+	if (!strstr(err.text, "without coming further than step 3"))
+		fail_msg("%s", err.text);
+	rig_deinit(&r);
+	gp_run_state_close(run_state);
+	run_state = NULL;
+	server_thread_stop(server);
+	remove_folder(dir);
+	remove_folder(own);
 }
 
 /* Opens a run with checkpoints at a server that writes none; `said` gets what is on stderr by then. */
@@ -311,6 +369,7 @@ int main(void)
 		cmocka_unit_test(a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost),
 		cmocka_unit_test(a_checkpoint_that_does_not_fit_the_other_side_gives_way_to_an_older_one),
 		cmocka_unit_test(a_checkpoint_that_does_not_load_gives_way_to_an_older_one),
+		cmocka_unit_test(a_server_that_never_comes_further_is_not_asked_for_ever),
 		cmocka_unit_test(statistics_taken_anew_are_asked_for_again_where_the_server_is_a_new_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
