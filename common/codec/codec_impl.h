@@ -202,8 +202,11 @@ struct gp_codec_ops {
 	const char *last_because;
 	bool masks; /* can hand a mask from an activation to its gradient (setup.mask, setup.activation_mask) */
 	/* Works along the dimensions between the first and the last: makes no sense of rows that lie one after another
-	 * without those of padding between them. */
+	 * without those of padding between them, nor of places that an earlier stage has mixed. */
 	bool needs_shape;
+	/* (optional) elements in a row that become mixed with each other, beginning with the first; NULL: none. A stage behind
+	 * it that needs the shape is refused where the last dimension is no multiple of it. */
+	uint64_t (*mixes)(const double *value);
 	/* (optional) passes from here on are over a tensor of that shape, which `shapes` takes, without a dimension larger
 	 * than the setup's, exactly as after an `open` for it; but what is remembered of a tensor of another shape is not
 	 * used. NULL: always of the setup's. */

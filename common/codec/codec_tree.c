@@ -60,6 +60,24 @@ static bool has_all_stages(const struct gp_codec_device *m, const struct gp_code
 	return true;
 }
 
+/* A stage that works along places of the shape makes no sense of values that belong to several of them. */
+static enum gp_status check_mixed(const struct gp_codec_spec *spec, int stage, const struct gp_shape *shape,
+				  struct gp_err *err)
+{
+	const char *name = gp_codec_ops_by_id(spec->stage[stage].id)->info.name;
+	for (int i = 0; i < stage && shape->ndim > 0; i++) {
+		const struct gp_codec_ops *before = gp_codec_ops_by_id(spec->stage[i].id);
+		const uint64_t mixed = before->mixes ? before->mixes(spec->stage[i].value) : 1;
+		if ((uint64_t)shape->dim[shape->ndim - 1] % mixed)
+			GP_FAIL(err, GP_INVALID,
+				"codec stage %d (%s): %s before it mixes %llu elements in a row, and with them several "
+				"places of this tensor, whose last dimension, %lld, is no multiple of that",
+				stage + 1, name, before->info.name, (unsigned long long)mixed,
+				(long long)shape->dim[shape->ndim - 1]);
+	}
+	return GP_OK;
+}
+
 static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_spec *spec, int stage,
 				const struct gp_shape *shape, const struct gp_codec_options *options,
 				struct gp_codec_node **out, struct gp_err *err);
@@ -71,6 +89,8 @@ static enum gp_status plan_parts(struct gp_codec_tree *t, struct gp_codec_node *
 	if (node->ops->shapes(node->value, &node->shape, &parts, err) != GP_OK)
 		return gp_err_prefix(err, "codec stage %d (%s)", stage + 1, node->ops->info.name);
 	gp_require(parts.count >= 1 && parts.count <= GP_CODEC_MAX_PARTS);
+	if (node->ops->needs_shape)
+		GP_TRY(check_mixed(spec, stage, &node->shape, err));
 	node->parts = parts.count;
 	node->side_bound = parts.side_bound;
 	for (int i = 0; i < parts.count; i++) {

@@ -179,8 +179,7 @@ static void it_stands_in_front_of_other_stages(void **state)
 	static const char *const specs[] = {
 		"hadamard+topk:ratio=0.5+uniform:bits=8", "hadamard:size=32+smaq",
 		"ef+hadamard+block:bits=3+rans",          "delta:samples=99+hadamard+block:bits=4",
-		"downsample+hadamard:size=16+block",      "hadamard:size=8+poweriter:rank=2+fp16",
-		"hadamard:size=64+kmeans:bits=4+zstd"};
+		"downsample+hadamard:size=16+block",      "hadamard:size=64+kmeans:bits=4+zstd"};
 	const struct gp_shape shape = {.ndim = 4, .dim = {2, 10, 10, 25}};
 	for (size_t i = 0; i < N; i++)
 		x[i] = normal(i);
@@ -194,6 +193,45 @@ static void it_stands_in_front_of_other_stages(void **state)
 		assert_true(len < N * 3);
 		free(out);
 		gp_codec_free(c);
+	}
+}
+
+/* What works along places gets values of one place each, or says that it does not. */
+static void places_that_would_be_mixed_are_refused_behind_it(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *spec;
+		int64_t channels;
+		bool fits;
+	} cases[] = {
+		{"hadamard:size=8+downsample+fp16", 24, true},
+		{"hadamard:size=8+poweriter:rank=2", 24, true},
+		{"hadamard:size=8+downsample+poweriter:rank=2", 24, true},
+		{"ef+hadamard+downsample+uniform", 256, true},
+		{"downsample+hadamard:size=16+block", 24, true},
+		{"hadamard:size=16+block", 24, true},
+		{"hadamard:size=16+topk", 24, true},
+		{"hadamard:size=16+downsample+fp16", 24, false},
+		{"hadamard:size=16+poweriter:rank=2", 24, false},
+		{"ef+hadamard+downsample+uniform", 64, false},
+		{"hadamard+downsample+poweriter", 64, false},
+		{"hadamard:size=8+downsample", 25, false},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct gp_err err = {0};
+		struct gp_codec_spec spec;
+		struct gp_codec *c = NULL;
+		uint64_t bound;
+		const struct gp_shape shape = {.ndim = 4, .dim = {2, 6, 6, cases[i].channels}};
+		const enum gp_status expected = cases[i].fits ? GP_OK : GP_INVALID;
+		assert_int_equal(gp_codec_spec_parse(cases[i].spec, &spec, &err), GP_OK);
+		if (gp_codec_bound_for(&spec, &shape, &bound, &err) != expected)
+			fail_msg("%s with %lld channels", cases[i].spec, (long long)cases[i].channels);
+		assert_int_equal(gp_codec_new(&spec, &shape, 0, &c, &err), expected);
+		gp_codec_free(c);
+		if (!cases[i].fits && !strstr(err.text, "is no multiple of that"))
+			fail_msg("%s: %s", cases[i].spec, err.text);
 	}
 }
 
@@ -273,6 +311,7 @@ int main(void)
 		cmocka_unit_test(any_number_of_elements_comes_back),
 		cmocka_unit_test(by_pieces_it_gives_what_it_gives_at_once),
 		cmocka_unit_test(it_stands_in_front_of_other_stages),
+		cmocka_unit_test(places_that_would_be_mixed_are_refused_behind_it),
 		cmocka_unit_test(a_size_is_a_power_of_two),
 		cmocka_unit_test(what_is_not_finite_or_too_large_travels_raw),
 		cmocka_unit_test(hostile_payloads_are_refused),

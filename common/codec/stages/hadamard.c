@@ -43,6 +43,11 @@ static enum gp_status shapes(const double *value, const struct gp_shape *shape, 
 	return GP_OK;
 }
 
+static uint64_t mixes(const double *value)
+{
+	return (uint64_t)value[SIZE];
+}
+
 static void reshape(void *state, const double *value, const struct gp_shape *shape)
 {
 	(void)value;
@@ -194,6 +199,7 @@ const struct gp_codec_ops gp_codec_hadamard = {
 		 .help = "elements in a row, along the channels, that are mixed; a power of two"},
 		{.name = "seed", .max = 65535, .help = "which random signs the elements of a block get"}},
 	.check = check,
+	.mixes = mixes,
 	.reshape = reshape,
 	.shapes = shapes,
 	.bytes = state_bytes,
