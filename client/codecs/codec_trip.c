@@ -241,7 +241,7 @@ static enum gp_status decode(const struct trial *c, size_t len, float *y, struct
 static enum gp_status warm_up(const struct trial *c, const float *x, float *y, int passes, struct gp_err *err)
 {
 	size_t len;
-	for (int i = 0; i < passes && gp_codec_state_bytes(c->codec) > 0; i++) {
+	for (int i = 0; i < passes && gp_codec_remembers(c->codec); i++) {
 		GP_TRY(encode(c, x, &len, err));
 		GP_TRY(decode(c, len, y, err));
 	}

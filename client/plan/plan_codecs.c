@@ -95,11 +95,11 @@ static double error_of(const struct coder *c)
 /* Activation and gradient in turns, as the second may use what the first leaves behind. */
 static enum gp_status repeat(struct coder *c, double seconds, struct gp_err *err)
 {
-	size_t state = 0;
+	bool remembers = false;
 	for (int k = 0; k < GP_CODED; k++)
-		state += c[k].codec ? gp_codec_state_bytes(c[k].codec) : 0;
+		remembers |= c[k].codec && gp_codec_remembers(c[k].codec);
 	const uint64_t begin = gp_now_ns();
-	for (int pass = -(state > 0 ? WARMUP_THAT_REMEMBERS : WARMUP); pass < REPEATS_MOST; pass++) {
+	for (int pass = -(remembers ? WARMUP_THAT_REMEMBERS : WARMUP); pass < REPEATS_MOST; pass++) {
 		if (pass >= REPEATS_LEAST && seconds_since(begin) > seconds)
 			break;
 		for (int k = 0; k < GP_CODED; k++)

@@ -79,6 +79,11 @@ static size_t region_bytes(const struct gp_codec *c)
 	return sum;
 }
 
+bool gp_codec_remembers(const struct gp_codec *c)
+{
+	return region_bytes(c) > 0;
+}
+
 size_t gp_codec_state_bytes(const struct gp_codec *c)
 {
 	return PREFIX + region_bytes(c) + SUFFIX;

@@ -180,6 +180,33 @@ static void saved_memory_that_is_damaged_or_of_another_codec_is_refused(void **s
 	gp_codec_free(other);
 }
 
+static void codecs_say_whether_they_remember(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		bool encoder, decoder;
+	} cases[] = {
+		{"raw", false, false},
+		{"topk:ratio=0.1+uniform:bits=8+zstd", false, false},
+		{"hadamard+block:round=stochastic", false, false},
+		{"qsgd", false, false},
+		{"ef+uniform:bits=2", true, false},
+		{"delta:samples=9+fp16", true, true},
+		{"alq", true, false},
+		{"amq", true, false},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ends e = open_ends(cases[i].text);
+		struct gp_codec *both = open_codec(cases[i].text, GP_CODEC_BOTH);
+		if (gp_codec_remembers(e.in) != cases[i].encoder || gp_codec_remembers(e.out) != cases[i].decoder ||
+		    gp_codec_remembers(both) != cases[i].encoder)
+			fail_msg("%s", cases[i].text);
+		gp_codec_free(both);
+		close_ends(&e);
+	}
+}
+
 static void memory_is_accounted_before_it_is_taken(void **state)
 {
 	(void)state;
@@ -219,6 +246,7 @@ int main(void)
 		cmocka_unit_test(what_travels_raw_is_owed_no_more),
 		cmocka_unit_test(a_run_goes_on_from_saved_memory_as_if_nothing_had_happened),
 		cmocka_unit_test(saved_memory_that_is_damaged_or_of_another_codec_is_refused),
+		cmocka_unit_test(codecs_say_whether_they_remember),
 		cmocka_unit_test(memory_is_accounted_before_it_is_taken),
 		cmocka_unit_test(an_end_does_only_what_it_was_opened_for),
 	};
