@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/environment.h"
 #include "common/base/log.h"
 #include "common/base/loop.h"
@@ -372,9 +373,31 @@ struct daemon {
 	struct gp_server server;
 	struct gp_service service;
 	double drain_for_s;
+	uint64_t stopping_ns; /* when it was asked to stop; 0: it was not */
 	const char *port_file;
 	bool stopping;
 };
+
+#define LEAVE_S_LEAST 10 /* to give back the runs of --state-dir, also where --drain-for is over by then */
+
+static void leave_at_once(int number)
+{
+	static const char text[] =
+		PROGRAM ": --state-dir does not answer: leaving without giving back the runs of it\n";
+	(void)number;
+	const ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+	(void)ignored;
+	_exit(EXIT_FAILURE);
+}
+
+/* A disk that hangs would hold the thread that joins the one at the disk, and no loop runs any more that could end it. */
+static void bound_leaving(const struct daemon *d)
+{
+	const double passed = d->stopping_ns > 0 ? (double)(gp_now_ns() - d->stopping_ns) * 1e-9 : 0;
+	const double left = d->drain_for_s - passed;
+	signal(SIGALRM, leave_at_once);
+	alarm(left > LEAVE_S_LEAST ? (unsigned)left + 1 : LEAVE_S_LEAST);
+}
 
 static void on_stopped(void *arg)
 {
@@ -389,7 +412,9 @@ static void on_stopped(void *arg)
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGUSR1, SIG_IGN);
+	bound_leaving(d);
 	gp_server_deinit(&d->server);
+	alarm(0);
 }
 
 /* The threads of what is under way cannot be joined. */
@@ -433,6 +458,7 @@ static void on_signal(uv_signal_t *signal, int number)
 	if (d->stopping)
 		leave_unfinished(d, "asked to stop a second time");
 	d->stopping = true;
+	d->stopping_ns = gp_now_ns();
 	const struct gp_log_event e = {.name = "stopping"};
 	if (gp_log_enabled(GP_LOG_AREA_main, GP_LOG_INFO))
 		gp_log_write_event(GP_LOG_AREA_main, GP_LOG_INFO, &e,

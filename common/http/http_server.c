@@ -7,6 +7,7 @@
 #include "common/http/http_server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 #include <microhttpd.h>
@@ -213,7 +214,7 @@ static struct MHD_Response *response_of(const struct gp_http_reply *reply)
 static enum MHD_Result send_reply(struct peer *p, struct MHD_Connection *c, struct gp_http_reply *reply)
 {
 	struct gp_http_server *s = p->server;
-	if (reply->length > GP_HTTP_BODIES_MOST - s->bodies_bytes) {
+	if (s->bodies_bytes >= GP_HTTP_BODIES_MOST || reply->length > GP_HTTP_BODIES_MOST - s->bodies_bytes) {
 		release(reply);
 		*reply = (struct gp_http_reply){.retry_s = 1};
 		gp_http_reply_text(reply, MHD_HTTP_SERVICE_UNAVAILABLE, "too many answers are being read\n");
@@ -353,7 +354,7 @@ static struct MHD_Daemon *start_daemon(struct gp_http_server *s)
 {
 	struct MHD_OptionItem list[16];
 	int n = 0;
-	const int fd = dup(s->listen_fd);
+	const int fd = fcntl(s->listen_fd, F_DUPFD_CLOEXEC, 0);
 	unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG;
 	if (fd < 0)
 		return NULL;

@@ -203,7 +203,9 @@ bool gp_visitors_handshake(struct gp_visitors *v, struct gp_visitor_key key, uin
 	if (most->handshakes <= 0 && most->handshake_rate <= 0)
 		return true;
 	struct visitor *one = enter(v, key, now_ns);
-	if (!one || (most->handshakes > 0 && one->under_way >= most->handshakes) ||
+	if (!one)
+		return true;
+	if ((most->handshakes > 0 && one->under_way >= most->handshakes) ||
 	    !has_budget(&one->handshakes, most->handshake_rate, now_ns))
 		return false;
 	one->handshakes.left -= 1.0;

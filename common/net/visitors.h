@@ -46,7 +46,9 @@ void gp_visitors_free(struct gp_visitors *v); /* NULL is fine */
 struct gp_visitor_key gp_visitor_of_address(const char *peer);
 struct gp_visitor_key gp_visitor_of_name(const char *who);
 
-/* False: this one is too many. True: gp_visitors_handshake_over must follow. */
+/* False: this one is too many. True: gp_visitors_handshake_over must follow. A newcomer for whom the table has no room, as
+ * every address in it has a handshake under way, is let in without being counted: so many open connections must not lock others
+ * out, and who lets them in bounds how many of them there are. */
 bool gp_visitors_handshake(struct gp_visitors *v, struct gp_visitor_key key, uint64_t now_ns);
 void gp_visitors_handshake_over(struct gp_visitors *v, struct gp_visitor_key key);
 
