@@ -180,13 +180,15 @@ static void keep_fastest(uint64_t *best, uint64_t ns)
 	*best = *best == 0 || ns < *best ? ns : *best;
 }
 
-static void note_first(const struct gp_codec *c, size_t len, struct gp_trip *out)
+/* `before`: the codec's counts when the pass began. */
+static void note_pass(const struct gp_codec *c, const struct gp_codec_stats *before, size_t len, struct gp_trip *out)
 {
 	struct gp_codec_stats stats;
 	gp_codec_get_stats(c, &stats);
 	out->payload_bytes = len;
+	out->fell_back = stats.raw_fallbacks > before->raw_fallbacks;
 	for (int i = 0; i < GP_CODEC_MAX_STAGES; i++)
-		out->skipped[i] = stats.skipped[i] > 0;
+		out->skipped[i] = stats.skipped[i] > before->skipped[i];
 }
 
 /* A codec that is tried, and where its payloads go. The tensor has samples 0 to N - 1, N its first dimension, in every pass, so
@@ -254,6 +256,8 @@ static enum gp_status measure(struct gp_trip_tensor *t, const struct gp_trip_par
 			      struct gp_trip *out, struct gp_err *err)
 {
 	const uint64_t begin = gp_now_ns(), least_ns = p->count > 1 ? MEASURE_NS : 0;
+	struct gp_codec_stats warm;
+	gp_codec_get_stats(c->codec, &warm);
 	for (int i = 0; i < MEASURE_REPEATS || gp_now_ns() - begin < least_ns; i++) {
 		size_t len;
 		const uint64_t before = gp_now_ns();
@@ -263,11 +267,8 @@ static enum gp_status measure(struct gp_trip_tensor *t, const struct gp_trip_par
 		keep_fastest(&out->encode_ns, between - before);
 		keep_fastest(&out->decode_ns, gp_now_ns() - between);
 		if (i == 0)
-			note_first(c->codec, len, out);
+			note_pass(c->codec, &warm, len, out);
 	}
-	struct gp_codec_stats stats;
-	gp_codec_get_stats(c->codec, &stats);
-	out->fell_back = stats.raw_fallbacks > 0;
 	return GP_OK;
 }
 

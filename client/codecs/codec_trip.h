@@ -36,8 +36,8 @@ struct gp_trip_tensor {
 
 struct gp_trip {
 	uint64_t payload_bytes, elements;
-	/* Errors and size of one pass, the first behind the warm-up of a fresh instance. Over the elements that are finite;
-	 * the others travel bit for bit. */
+	/* Errors and size of one pass, the first behind the warm-up of a fresh instance, and what was skipped or raw in it. Errors
+	 * are over the elements that are finite; the others travel bit for bit. */
 	double rel_err, max_err;           /* L2 norm of the error over that of the tensor; largest */
 	double cosine;                     /* between both; 1 when they are equal, also where they are 0 */
 	bool fell_back;                    /* travelled raw, or in part */

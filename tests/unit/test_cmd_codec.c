@@ -261,6 +261,21 @@ static void codecs_with_memory_are_warmed_up_by_compare_alone(void **state)
 	}
 }
 
+/* The first visit does not compress; the difference to itself, which is 0 in the end, does. */
+static void what_was_skipped_is_that_of_the_pass_whose_size_is_told(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "hidden", "--json", "--warmup",
+				     i ? "8" : "0", "delta+sortquant:bits=12,split=4+zstd"),
+				 0);
+		json_t *o = json_loads(out, 0, NULL);
+		assert_int_equal(json_array_size(json_object_get(row(o, 0), "skipped")), i == 0);
+		assert_int_equal(number(row(o, 0), "bits_per_element") > 16, i == 0);
+		json_decref(o);
+	}
+}
+
 static void one_codec_that_does_not_fit_is_a_line_among_the_others(void **state)
 {
 	(void)state;
@@ -676,6 +691,7 @@ int main(void)
 		cmocka_unit_test(stages_that_were_skipped_are_named),
 		cmocka_unit_test(codecs_with_memory_are_warmed_up_by_compare_alone),
 		cmocka_unit_test(delta_meets_the_samples_of_its_warmup_again),
+		cmocka_unit_test(what_was_skipped_is_that_of_the_pass_whose_size_is_told),
 		cmocka_unit_test(one_codec_that_does_not_fit_is_a_line_among_the_others),
 		cmocka_unit_test(all_tensors_of_a_file_are_compared_at_once),
 		cmocka_unit_test(codecs_are_ranked_for_a_link_and_one_is_recommended),
