@@ -286,6 +286,14 @@ static struct gp_codec_pass within(const struct gp_codec *c, const struct gp_cod
 
 /* --- encode ----------------------------------------------------------------------------------------------------- */
 
+/* The stage that comes next finds the codes behind the head of one that was skipped, and no more in what one has packed. */
+static void move_codes(struct gp_codec_tree *t, bool coded)
+{
+	for (int i = 0; i < t->codes_count; i++)
+		t->codes[i].at += GP_CODEC_HEAD;
+	t->codes_count = coded ? 0 : t->codes_count;
+}
+
 /* Byte stage `i` over the `len` bytes at `at`, in front of which there is room for the heads of this stage and those
  * after it. Packs them to `begin`, or only puts a head in front: bytes that do not compress are not moved. */
 static bool encode_stage(struct gp_codec *c, int i, const struct gp_codec_pass *pass, uint8_t *at, size_t *len,
@@ -294,7 +302,7 @@ static bool encode_stage(struct gp_codec *c, int i, const struct gp_codec_pass *
 	const struct gp_codec_byte_stage *s = &c->stage[i];
 	size_t packed;
 	if (s->ops->tell)
-		s->ops->tell(s->state, c->tree.codes, i == 0 ? c->tree.codes_count : 0);
+		s->ops->tell(s->state, c->tree.codes, c->tree.codes_count);
 	if (!s->ops->squeeze(s->state, pass, (struct gp_span){at, *len}, begin + STAGE_HEAD, &packed)) {
 		gp_codec_head_write(at - GP_CODEC_HEAD, FORM_STORED);
 		c->stats.skipped[i]++;
@@ -319,6 +327,7 @@ static enum gp_status encode_all(struct gp_codec *c, const struct gp_codec_pass 
 	for (int i = 0; i < c->stages; i++) {
 		uint8_t *begin = (in_out ? c->scratch[0] : out) + GP_CODEC_HEAD * (c->stages - 1 - i);
 		const bool coded = encode_stage(c, i, pass, at, &len, begin);
+		move_codes(&c->tree, coded);
 		at = coded ? begin : at - GP_CODEC_HEAD;
 		in_out ^= coded;
 		c->coded += coded;

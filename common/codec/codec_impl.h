@@ -235,7 +235,7 @@ struct gp_codec_ops {
 	/* Byte stages. */
 	bool rearranges; /* shortens nothing itself: only makes sense before a stage that does */
 	/* (optional) before each squeeze: where codes lie in its input, ascending; at most GP_CODEC_MAX_CODES. None when
-	 * another stage comes before this one. A hint: any bytes come back, whatever was told. */
+	 * another stage before this one was not skipped. A hint: any bytes come back, whatever was told. */
 	void (*tell)(void *state, const struct gp_codec_codes *codes, int count);
 	/* Writes at most cap = in.len bytes. False: does not pay, `out` is unspecified. */
 	bool (*squeeze)(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t *len);

@@ -480,6 +480,32 @@ static void what_does_not_compress_is_sent_as_it_is(void **state)
 	free(y);
 }
 
+static void codes_are_found_behind_a_stage_that_was_skipped(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {"uniform:bits=6", "uniform:bits=5", "topk:ratio=0.5+uniform:bits=7",
+					    "block:bits=3"};
+	float *y = malloc(MOST * sizeof *y), *z = malloc(MOST * sizeof *z);
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		char direct[64], behind[64];
+		struct chain d, b;
+		snprintf(direct, sizeof direct, "%s+rans", texts[i]);
+		snprintf(behind, sizeof behind, "%s+bitshuffle+rans", texts[i]);
+		open_chain(&d, direct, 1 << 18);
+		open_chain(&b, behind, 1 << 18);
+		send(&d, bell, y);
+		send(&b, bell, z);
+		assert_memory_equal(y, z, sizeof *y << 18);
+		assert_int_equal(d.skipped, 0);
+		assert_int_equal(b.skipped, 1); /* bitshuffle */
+		assert_in_range(b.len, d.len, d.len + 8);
+		close_chain(&b);
+		close_chain(&d);
+	}
+	free(y);
+	free(z);
+}
+
 /* A quantizer that gives up sends f32; transforms put bytes before the codes, or give two tensors. */
 static void codes_are_found_wherever_they_lie(void **state)
 {
@@ -766,6 +792,7 @@ int main(void)
 		cmocka_unit_test(at_most_two_percent_more_than_the_entropy),
 		cmocka_unit_test(constants_and_two_values_take_next_to_nothing),
 		cmocka_unit_test(what_does_not_compress_is_sent_as_it_is),
+		cmocka_unit_test(codes_are_found_behind_a_stage_that_was_skipped),
 		cmocka_unit_test(codes_are_found_wherever_they_lie),
 		cmocka_unit_test(tables_add_up_and_come_back),
 		cmocka_unit_test(tables_that_cannot_be_are_refused),
