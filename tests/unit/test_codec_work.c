@@ -67,6 +67,23 @@ static void the_highest_level_of_zstd_takes_a_hundred_times_the_lowest(void **st
 	}
 }
 
+/* Which may be asked for an element more than once, and has a pass over a block for each power of two in its size. */
+static void hadamard_takes_longer_with_larger_blocks_and_to_encode(void **state)
+{
+	(void)state;
+	uint64_t before = 0;
+	for (int size = 8; size <= 1024; size *= 2) {
+		char text[32];
+		snprintf(text, sizeof text, "hadamard:size=%d", size);
+		const uint64_t raw = work_of("raw", GP_CODEC_DECODES, 1, 64, 64, 64);
+		const uint64_t decode = work_of(text, GP_CODEC_DECODES, 1, 64, 64, 64) - raw;
+		const uint64_t encode = work_of(text, GP_CODEC_ENCODES, 1, 64, 64, 64) - raw;
+		assert_true(decode > before && encode == 3 * decode);
+		before = decode;
+	}
+	assert_true(before == UINT64_C(12) * 64 * 64 * 64);
+}
+
 /* Behind error feedback an encoder decodes what it has written. */
 static void a_wrapper_counts_what_its_encoder_decodes(void **state)
 {
@@ -88,6 +105,7 @@ int main(void)
 		cmocka_unit_test(every_codec_says_what_it_takes_and_more_for_more_elements),
 		cmocka_unit_test(the_highest_rank_and_the_most_iterations_take_seconds),
 		cmocka_unit_test(the_highest_level_of_zstd_takes_a_hundred_times_the_lowest),
+		cmocka_unit_test(hadamard_takes_longer_with_larger_blocks_and_to_encode),
 		cmocka_unit_test(a_wrapper_counts_what_its_encoder_decodes),
 		cmocka_unit_test(sums_stop_instead_of_wrapping),
 	};

@@ -61,6 +61,22 @@ static uint64_t state_bytes(const double *value, const struct gp_codec_setup *se
 	return sizeof(struct hadamard);
 }
 
+static int levels_of(const double *value)
+{
+	int levels = LEVELS_LEAST;
+	while (1 << levels < (int)value[SIZE])
+		levels++;
+	return levels;
+}
+
+/* A level is a pass over a block, besides signs and factor. A quantizer that takes its elements piece by piece may ask for each
+ * up to three times: for the range of a sample, for a block's range, and to code it. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	const uint64_t once = gp_codec_work_times(setup->n, 2 + (uint64_t)levels_of(value));
+	return gp_codec_work_times(once, setup->encodes ? 3 : 1);
+}
+
 static enum gp_status open_hadamard(const double *value, const struct gp_codec_setup *setup, void **state,
 				    struct gp_err *err)
 {
@@ -68,8 +84,7 @@ static enum gp_status open_hadamard(const double *value, const struct gp_codec_s
 	GP_TRY(gp_alloc_array(&s, 1, sizeof(struct hadamard), err));
 	struct hadamard *h = s;
 	h->n = setup->n;
-	for (h->levels = LEVELS_LEAST; 1 << h->levels < (int)value[SIZE];)
-		h->levels++;
+	h->levels = levels_of(value);
 	h->sign = h->signs + (-(uintptr_t)h->signs / sizeof h->signs[0]) % LINE;
 	for (uint32_t i = 0; i < 1u << h->levels; i++)
 		h->sign[i] = gp_rng_u32((uint64_t)value[SEED], gp_rng_stream(GP_RNG_SIGNS, 0), i) & 0x80000000u;
@@ -203,6 +218,7 @@ const struct gp_codec_ops gp_codec_hadamard = {
 	.reshape = reshape,
 	.shapes = shapes,
 	.bytes = state_bytes,
+	.work = work,
 	.open = open_hadamard,
 	.close = gp_free,
 	.split = split,
