@@ -3,12 +3,14 @@
 
 The MX formats are written from the OCP Microscaling Formats Specification 1.0 (sections 5 and 6.3, element formats of
 section 5.3): every element is compared with every number of its format, in exact fractions. NVFP4 has no such
-specification: its scales are those of common/CODECS.md, in fp32, its elements MX's E2M1. So are `block`'s cases. Slow
-on purpose, and without a look at the code that it checks. Usage: dump_block_formats.py FILE
+specification: its scales are those of common/CODECS.md, in fp32, its elements MX's E2M1. So are `block`'s cases; their
+draws are those of seed 0 and step 0. Slow on purpose, and without a look at the code that it checks. Usage:
+dump_block_formats.py FILE
 """
 import sys
 from fractions import Fraction
 
+import draws
 import numpy
 from tensor_file import write
 
@@ -117,9 +119,11 @@ def half_above(t):
 
 
 class Block:
-    def __init__(self, bits=4, size=128, zero="sym", scale="fp16", clip="max", dim="last", budget=0):
+    def __init__(self, bits=4, size=128, zero="sym", scale="fp16", clip="max", dim="last", budget=0,
+                 round="nearest"):
         self.size, self.asym, self.e8m0 = size, zero == "asym", scale == "e8m0"
         self.mse, self.channel, self.budget = clip == "mse", dim == "channel", budget
+        self.stochastic = round == "stochastic"
         self.set_bits(bits)
         self.unit = F(1)
 
@@ -163,6 +167,18 @@ class Block:
     def levels(self, block, scale, zero):
         low, high = (-zero, self.top - zero) if self.asym else (-self.top, self.top)
         return [int(numpy.rint(min(max(v * self.inverse(scale), F(low)), F(high)))) for v in block]
+
+    def drawn_levels(self, block, scale, zero, places):
+        """Rounded up or down at random: a draw has 16 bits, of which a Philox block has eight."""
+        low, high = (-zero, self.top - zero) if self.asym else (-self.top, self.top)
+        words = draws.blocks(0, draws.stream_of(draws.ROUNDING, 0), 0, max(places) // 8 + 1).reshape(-1)
+        out = []
+        for v, i in zip(block, places):
+            half = int(words[i // 2]) >> i % 2 * 16 & 0xFFFF
+            draw = F((half + 0.5) * 2.0 ** -16)
+            v = min(max(v * self.inverse(scale), F(low)), F(high)) + F(zero) + draw
+            out.append(int(min(v, F(zero + high) + F(0.5))) - zero)
+        return out
 
     def error(self, block, scale, zero):
         lanes = [0.0] * 16
@@ -249,7 +265,8 @@ class Block:
             code, scale, zero = self.choose(x[p])
             scales += code
             zeros += [zero] if self.asym else []
-            for i, level in zip(p, self.levels(x[p], scale, zero)):
+            levels = self.drawn_levels(x[p], scale, zero, p) if self.stochastic else self.levels(x[p], scale, zero)
+            for i, level in zip(p, levels):
                 codes[i] = level + zero
                 y[i] = F(level) * scale + F(0)
         return ([] if self.e8m0 else bytes_of(self.unit)) + scales + zeros + pack(codes, self.bits), y
@@ -293,6 +310,11 @@ BLOCKS = [
     ("uneven", dict(size=128, budget=2)), ("uneven", dict(size=128, budget=8)), ("unseen", dict(size=16, budget=4)),
     ("small", dict(size=24, budget=3)), ("wide", dict(size=32, budget=4)),
     ("rows", dict(bits=4, size=16, dim="channel")),  # fewer than 16 elements to a channel
+    ("normal", dict(bits=3, size=64, round="stochastic")), ("wide", dict(bits=6, size=16, round="stochastic")),
+    ("normal", dict(bits=2, size=17, zero="asym", round="stochastic")),
+    ("normal", dict(bits=4, size=32, zero="asym", scale="e8m0", round="stochastic")),
+    ("image", dict(bits=3, size=128, dim="channel", round="stochastic")),
+    ("image", dict(bits=5, size=128, zero="asym", dim="channel", round="stochastic")),
 ]
 
 

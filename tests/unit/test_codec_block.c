@@ -19,7 +19,7 @@
 static void payloads_and_tensors_are_those_of_the_reference(void **state)
 {
 	(void)state;
-	assert_true(golden_cases(GOLDEN "block_formats.safetensors") >= 41);
+	assert_true(golden_cases(GOLDEN "block_formats.safetensors") >= 56);
 }
 
 /* --- block ------------------------------------------------------------------------------------------------------ */
