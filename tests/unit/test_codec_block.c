@@ -103,6 +103,45 @@ static uint8_t *encoded_at(struct gp_codec *c, const float *x, uint64_t step, si
 	return out;
 }
 
+/* They have blocks, and need no arrays for channels; neither do smaller ones. */
+static void channels_of_few_elements_take_no_memory(void **state)
+{
+	(void)state;
+	enum { ROWS = 15, CHANNELS = 400 };
+	static float x[ROWS * CHANNELS], y[ROWS * CHANNELS];
+	static const char *const texts[] = {"block:dim=channel", "block"};
+	const struct gp_shape shape = {.ndim = 2, .dim = {ROWS, CHANNELS}};
+	struct gp_codec *codec[2];
+	uint64_t bytes[2];
+	struct gp_err err = {0};
+	for (size_t i = 0; i < ROWS * CHANNELS; i++)
+		x[i] = normal(i);
+	for (int k = 0; k < 2; k++) {
+		struct gp_codec_spec spec;
+		const struct gp_codec_options plain = {0};
+		assert_int_equal(gp_codec_spec_parse(texts[k], &spec, &err), GP_OK);
+		assert_int_equal(gp_codec_bytes_for(&spec, &shape, &plain, &bytes[k], &err), GP_OK);
+		codec[k] = shaped_codec(texts[k], &shape, 0);
+	}
+	assert_int_equal(bytes[0], bytes[1]);
+	for (int64_t rows = ROWS; rows > 0; rows -= 7) {
+		const struct gp_shape smaller = {.ndim = 2, .dim = {rows, CHANNELS}};
+		size_t len[2];
+		uint8_t *payload[2];
+		for (int k = 0; k < 2; k++) {
+			gp_codec_resize(codec[k], &smaller);
+			payload[k] = encoded_at(codec[k], x, 0, &len[k]);
+		}
+		assert_int_equal(len[0], len[1]);
+		assert_memory_equal(payload[0], payload[1], len[0]);
+		assert_int_equal(gp_codec_decode(codec[0], (struct gp_span){payload[0], len[0]}, y, &err), GP_OK);
+		free(payload[0]);
+		free(payload[1]);
+	}
+	gp_codec_free(codec[0]);
+	gp_codec_free(codec[1]);
+}
+
 /* Every set of instructions draws alike, the same step the same; the mean of many steps is the tensor. */
 static void draws_follow_from_the_step_and_have_no_bias(void **state)
 {
@@ -305,6 +344,7 @@ int main(void)
 		cmocka_unit_test(payloads_and_tensors_are_those_of_the_reference),
 		cmocka_unit_test(an_error_is_at_most_half_a_step_of_the_block),
 		cmocka_unit_test(the_chosen_clip_is_never_worse_than_none),
+		cmocka_unit_test(channels_of_few_elements_take_no_memory),
 		cmocka_unit_test(draws_follow_from_the_step_and_have_no_bias),
 		cmocka_unit_test(halves_reach_from_the_smallest_gradients_to_the_largest_numbers),
 		cmocka_unit_test(channels_of_zeros_are_coded_with_the_least_scale),

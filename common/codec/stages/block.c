@@ -47,10 +47,12 @@ static enum gp_status check(const double *value, struct gp_err *err)
 
 /* --- open ------------------------------------------------------------------------------------------------------- */
 
+/* 0: the tensor has blocks. So have all that are smaller, as none of their dimensions is larger. */
 static size_t channels_of(const double *value, const struct gp_shape *shape)
 {
 	const int last = shape->ndim - 1;
-	return value[DIM] > 0 && last > 0 ? (size_t)shape->dim[last] : 0;
+	const uint64_t channels = value[DIM] > 0 && last > 0 ? (uint64_t)shape->dim[last] : 0;
+	return channels && gp_shape_elements(shape) / GP_BLOCK_SMALLEST >= channels ? (size_t)channels : 0;
 }
 
 static uint64_t blocks_of(const double *value, uint64_t n)

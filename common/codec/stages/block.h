@@ -32,7 +32,7 @@ struct gp_block {
 	struct gp_block_form form; /* keys of the spec, and the unit of the payload at hand */
 	size_t tile;               /* elements coded at a time: whole blocks, and whole bytes of codes */
 	size_t channels;           /* dim=channel: of the tensor that comes; else 0 */
-	size_t most;               /* channels of the tensor that the codec was opened for */
+	size_t most;               /* channels of the tensor that the codec was opened for; 0 where that has blocks */
 	struct gp_block_channels channel;
 	float *floats;                  /* the arrays of `channel` */
 	double *least_error;            /* clip=mse: of each channel so far */
