@@ -191,8 +191,8 @@ static void note_pass(const struct gp_codec *c, const struct gp_codec_stats *bef
 		out->skipped[i] = stats.skipped[i] > before->skipped[i];
 }
 
-/* A codec that is tried, and where its payloads go. The tensor has samples 0 to N - 1, N its first dimension, in every pass, so
- * that `delta` meets them again. */
+/* A codec that is tried, and where its payloads go. The tensor has samples 0 to N - 1, N its first dimension, in every
+ * pass, so that `delta` meets them again. */
 struct trial {
 	struct gp_codec *codec;
 	uint8_t *payload;

@@ -36,8 +36,8 @@ struct gp_trip_tensor {
 
 struct gp_trip {
 	uint64_t payload_bytes, elements;
-	/* Errors and size of one pass, the first behind the warm-up of a fresh instance, and what was skipped or raw in it. Errors
-	 * are over the elements that are finite; the others travel bit for bit. */
+	/* Errors and size of one pass, the first behind the warm-up of a fresh instance, and what was skipped or raw in
+	 * it. Errors are over the elements that are finite; the others travel bit for bit. */
 	double rel_err, max_err;           /* L2 norm of the error over that of the tensor; largest */
 	double cosine;                     /* between both; 1 when they are equal, also where they are 0 */
 	bool fell_back;                    /* travelled raw, or in part */
@@ -58,8 +58,8 @@ void gp_trip_close(struct gp_trip_tensor *t);
  */
 enum gp_status gp_trip_drop_padding(struct gp_trip_tensor *t, const struct gp_st_tensor *length, bool *dropped,
 				    struct gp_err *err);
-/* Codecs that remember see the tensor `warmup` times before anything is measured; others are not held up. With a warm-up `delta`
- * codes differences to the same samples. */
+/* Codecs that remember see the tensor `warmup` times before anything is measured; others are not held up. With a
+ * warm-up `delta` codes differences to the same samples. */
 enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, struct gp_trip *out,
 			   struct gp_err *err);
 /* The decoded tensor in the layout that the file has. Valid until the next call for t. */

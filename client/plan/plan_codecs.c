@@ -59,9 +59,9 @@ static void close_coder(struct coder *c)
 	gp_free_aligned(c->decoded);
 }
 
-/* As a transfer does both, with the checksum of the frame. Without numbers of samples, so that for `delta` each pass is a first
- * visit: the bytes and the error of a run's first epoch. How much less differences take later does not follow from one capture,
- * and to code the same samples again would leave differences of nearly nothing. */
+/* As a transfer does both, with the checksum of the frame. Without numbers of samples, so that for `delta` each pass is
+ * a first visit: the bytes and the error of a run's first epoch. How much less differences take later does not follow
+ * from one capture, and to code the same samples again would leave differences of nearly nothing. */
 static enum gp_status code(struct coder *c, int pass, struct gp_err *err)
 {
 	const int at = pass < 0 ? 0 : pass;

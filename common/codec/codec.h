@@ -152,7 +152,7 @@ void gp_codec_get_stats(const struct gp_codec *c, struct gp_codec_stats *out);
  * instances opened with `undo`. */
 void gp_codec_undo(struct gp_codec *c, uint64_t step);
 
-/* Whether passes of this instance leave behind what later ones use. (A saved state has bytes even where they do not.) */
+/* Whether passes of this instance leave behind what later ones use. (A saved state has bytes even where none do.) */
 bool gp_codec_remembers(const struct gp_codec *c);
 /* State of an instance. Between two passes; a copy only fits an instance of the same spec, shape and options. */
 size_t gp_codec_state_bytes(const struct gp_codec *c);

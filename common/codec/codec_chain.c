@@ -286,7 +286,8 @@ static struct gp_codec_pass within(const struct gp_codec *c, const struct gp_cod
 
 /* --- encode ----------------------------------------------------------------------------------------------------- */
 
-/* The stage that comes next finds the codes behind the head of one that was skipped, and no more in what one has packed. */
+/* The stage that comes next finds the codes behind the head of one that was skipped, and no more in what one has
+ * packed. */
 static void move_codes(struct gp_codec_tree *t, bool coded)
 {
 	for (int i = 0; i < t->codes_count; i++)

@@ -87,8 +87,8 @@ struct gp_codec_setup {
 	struct gp_codec_site *site;                  /* a device's stages: where they work; NULL to `bytes` */
 };
 
-/* The bits of the chunk's last activation, where this pass reuses them: they are as many, out of as many elements. NULL: it does
- * not, as after an activation that travelled raw. `mask` may be NULL. */
+/* The bits of the chunk's last activation, where this pass reuses them: they are as many, out of as many elements.
+ * NULL: it does not, as after an activation that travelled raw. `mask` may be NULL. */
 static inline const uint64_t *gp_codec_mask_bits(const struct gp_codec_mask *mask, const struct gp_codec_pass *pass,
 						 uint64_t chosen, uint64_t n)
 {
@@ -204,8 +204,8 @@ struct gp_codec_ops {
 	/* Works along the dimensions between the first and the last: makes no sense of rows that lie one after another
 	 * without those of padding between them, nor of places that an earlier stage has mixed. */
 	bool needs_shape;
-	/* (optional) elements in a row that become mixed with each other, beginning with the first; NULL: none. A stage behind
-	 * it that needs the shape is refused where the last dimension is no multiple of it. */
+	/* (optional) elements in a row that become mixed with each other, beginning with the first; NULL: none. A stage
+	 * behind it that needs the shape is refused where the last dimension is no multiple of it. */
 	uint64_t (*mixes)(const double *value);
 	/* (optional) passes from here on are over a tensor of that shape, which `shapes` takes, without a dimension larger
 	 * than the setup's, exactly as after an `open` for it; but what is remembered of a tensor of another shape is not

@@ -419,8 +419,8 @@ static void owe(const float *act, bool reuses, const float *sum, const float *ar
 			owed[i] = sum[i] - arrived[i];
 }
 
-/* Beside a session without memory that is sent what `ef` should add. Every fifth activation travels raw, and its gradient
- * then chooses by itself; every seventh step is an evaluation. */
+/* Beside a session without memory that is sent what `ef` should add. Every fifth activation travels raw, and its
+ * gradient then chooses by itself; every seventh step is an evaluation. */
 static void a_place_that_is_chosen_again_gets_what_it_lost_and_no_more(void **state)
 {
 	(void)state;

@@ -148,7 +148,7 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 	return finite;
 }
 
-/* Since split, r holds what should arrive; what has arrived is subtracted from it: 0 where a mask left an element out. */
+/* Since split, r holds what should arrive; what has arrived is subtracted from it: 0 where a mask left one out. */
 static void learn(void *state, const struct gp_codec_pass *pass, const float *const *tensor)
 {
 	const struct ef *e = state;

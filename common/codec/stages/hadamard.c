@@ -69,8 +69,8 @@ static int levels_of(const double *value)
 	return levels;
 }
 
-/* A level is a pass over a block, besides signs and factor. A quantizer that takes its elements piece by piece may ask for each
- * up to three times: for the range of a sample, for a block's range, and to code it. */
+/* A level is a pass over a block, besides signs and factor. A quantizer that takes its elements piece by piece may ask
+ * for each up to three times: for the range of a sample, for a block's range, and to code it. */
 static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 {
 	const uint64_t once = gp_codec_work_times(setup->n, 2 + (uint64_t)levels_of(value));

@@ -105,8 +105,8 @@ static float *of_chunk(const struct ef *e, float *all, const struct gp_codec_pas
 	return all + pass->chunk * e->n;
 }
 
-/* Which elements the next stage will choose, on the device: the site's room for payloads holds a bitmap, as that stage writes
- * one. NULL: it chooses as it likes. */
+/* Which elements the next stage will choose, on the device: the site's room for payloads holds a bitmap, as that stage
+ * writes one. NULL: it chooses as it likes. */
 static const uint32_t *queue_bits(const struct ef *e, const struct gp_codec_pass *pass)
 {
 	const uint64_t *const bits = gp_codec_mask_bits(e->activation, pass, e->chosen, e->n);

@@ -15,8 +15,8 @@
 extern "C" {
 #endif
 
-/* backup (or NULL) = r; then y = r = x + r, but r stays where `bits` (or NULL: all are set; element i is bit i % 32 of word
- * i / 32) has none. *bad becomes 1 where y is not finite. */
+/* backup (or NULL) = r; then y = r = x + r, but r stays where `bits` (or NULL: all are set; element i is bit i % 32 of
+ * word i / 32) has none. *bad becomes 1 where y is not finite. */
 void gpk_feedback_add(struct gp_rt_stream *s, const float *x, float *r, float *backup, const uint32_t *bits, float *y,
 		      int64_t n, uint32_t *bad);
 /* r -= arrived. */
