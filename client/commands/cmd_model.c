@@ -213,14 +213,13 @@ static enum gp_status add_memory(const struct settings *s, struct gp_model_view 
 				 struct gp_err *err)
 {
 	const int64_t most = s->window > 0 ? s->window : GP_WINDOW_FIRST;
-	struct gp_memory_options o = {
-		.optim = {.kind = (enum gp_optim_kind)s->optimizer,
-			  .momentum = s->optimizer == GP_OPTIM_SGD ? (float)s->momentum : 0.0f,
-			  .beta1 = 0.9,
-			  .beta2 = 0.999,
-			  .eps = 1e-8f},
-		.window = (int)(most < s->chunks ? most : s->chunks),
-		.session = {.recompute = s->recompute}};
+	struct gp_memory_options o = {.optim = {.kind = (enum gp_optim_kind)s->optimizer,
+						.momentum = s->optimizer == GP_OPTIM_SGD ? (float)s->momentum : 0.0f,
+						.beta1 = 0.9,
+						.beta2 = 0.999,
+						.eps = 1e-8f},
+				      .window = (int)(most < s->chunks ? most : s->chunks),
+				      .session = {.recompute = s->recompute}};
 	GP_TRY(gp_compress_parse(s->compress, &o.session, err));
 	if (o.session.recompute && o.session.maps.stages > 0)
 		GP_FAIL(err, GP_USAGE, "--compress maps=... and --recompute exclude each other");
@@ -332,6 +331,11 @@ static enum gp_status export_model(int argc, char **argv, struct gp_options_resu
 	if (!x.knows_model)
 		fprintf(stderr, "note: the checkpoint is of an older version and does not say of which model: give "
 				"--model with it\n");
+	if (x.recalibrated > 0)
+		fprintf(stderr,
+			"note: the run has --recalibrate %ld, and checkpoints have the running statistics of before: "
+			"'gpclient eval --init %s --recalibrate %ld --save FILE' takes them anew\n",
+			x.recalibrated, s.out, x.recalibrated);
 	return GP_OK;
 }
 

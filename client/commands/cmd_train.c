@@ -63,12 +63,22 @@ static enum gp_status check_save(const char *path, struct gp_err *err)
 	return gp_st_check_target(path, err) == GP_OK ? GP_OK : gp_err_prefix(err, "--save");
 }
 
+static enum gp_status check_augment(const struct gp_train_settings *s, const struct gp_dataset *d, struct gp_err *err)
+{
+	if (s->augment_given && s->augment && !gp_dataset_has_pictures(d))
+		GP_FAIL(err, GP_USAGE, "--augment is for pictures; --data %s has none", s->job.data);
+	if (s->augment_given && gp_dataset_has_pictures(d) && gp_dataset_augments(d) != s->augment)
+		GP_FAIL(err, GP_USAGE,
+			"--%saugment and augment=%d of --data contradict each other: leave one of them out",
+			s->augment ? "" : "no-", !s->augment);
+	return GP_OK;
+}
+
 static enum gp_status open_data(struct training *t, struct gp_err *err)
 {
 	const struct gp_job_settings *s = &t->set.job;
 	GP_TRY(gp_job_open_data(&t->job, GP_SPLIT_TRAIN, t->set.augment, &t->train_data, err));
-	if (t->set.augment_asked && !gp_dataset_has_pictures(t->train_data))
-		GP_FAIL(err, GP_USAGE, "--augment is for pictures; --data %s has none", s->data);
+	GP_TRY(check_augment(&t->set, t->train_data, err));
 	GP_TRY(gp_leave_out_bad(s, GP_SPLIT_TRAIN, t->train_data, &t->left_out, err));
 	uint32_t samples = gp_dataset_samples(t->train_data);
 	if (samples < (uint32_t)s->batch)
@@ -98,7 +108,18 @@ static enum gp_status configure_optimizer(struct training *t, struct gp_err *err
 					   .every = (int64_t)ceil(s->step_every * t->steps_per_epoch),
 					   .power = s->poly_power};
 	GP_TRY(gp_optim_check(&t->optim, err));
+	if (t->job.session.coded[GP_STRUCT_STATE].stages > 0 && gp_optim_states(&t->optim) == 0)
+		GP_FAIL(err, GP_USAGE,
+			"--compress state=...: --optimizer sgd keeps no state with --momentum 0, so nothing would be "
+			"compressed");
 	return gp_schedule_check(&t->schedule, err);
+}
+
+/* Statistics that are taken anew before each evaluation are then those that the next epoch is trained with. */
+static bool trains_with_recalibrated(const struct training *t)
+{
+	return t->set.job.recalibrate > 0 &&
+	       (t->job.norm_mode.mode == GP_BN_RUNNING || t->job.norm_mode.mode == GP_BN_RENORM);
 }
 
 /* Collects what must be the same for a run to go on. Its length may change, and so may what only decides where and
@@ -121,6 +142,8 @@ static enum gp_status describe_run(struct training *t, struct gp_err *err)
 		GP_TRY(gp_run_spec_add(&t->run_spec, "tokenizer", tokenizer, err));
 	}
 	GP_TRY(gp_train_options_add(&t->set, later, 1, &t->run_spec, err));
+	if (!t->set.eval && trains_with_recalibrated(t))
+		GP_TRY(gp_run_spec_add(&t->run_spec, "no-eval", "1", err));
 	GP_TRY(gp_run_spec_add(&t->run_spec, "pad", t->job.drop_padding ? "drop" : "max", err));
 	char mode[GP_NORM_MODE_TEXT];
 	GP_TRY(gp_run_spec_add(&t->run_spec, "batch-norm", gp_norm_mode_text(&t->job.norm_mode, mode), err));
@@ -152,6 +175,7 @@ static enum gp_status open_run(struct training *t, struct gp_err *err)
 					       .resume = (enum gp_resume)s->resume,
 					       .required = s->checkpoint_required,
 					       .spec = &t->run_spec.pairs,
+					       .samples = gp_dataset_samples(t->train_data),
 					       .stop = &gp_stop_signal,
 					       .meta = t->described.pair,
 					       .meta_count = t->described.count};

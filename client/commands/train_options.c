@@ -487,7 +487,7 @@ enum gp_status gp_train_options_parse(const struct gp_train_command *c, int argc
 	const struct gp_opt_table t = rows_of(c, rows);
 	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
 	set->job.masked_words = c->masked_words;
-	set->augment_asked = set->augment && gp_options_given(&t, r, "augment");
+	set->augment_given = !c->masked_words && gp_options_given(&t, r, "augment"); /* pretrain has no such flag */
 	GP_TRY(check_flags_of_files(&t, set, r, err));
 	GP_TRY(check_privacy(set, err));
 	GP_TRY(check_share_loss(set, err));

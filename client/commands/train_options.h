@@ -26,7 +26,7 @@ struct gp_train_settings {
 	const char *adam_betas;
 	double beta[2]; /* what that says */
 	bool nesterov, eval, augment;
-	bool augment_asked; /* not the default, but --augment of the user */
+	bool augment_given; /* --augment or --no-augment, not the default */
 	bool share_loss;
 	struct gp_metrics_site_settings metrics; /* --metrics and its files; without an address there is none */
 	const char *save, *log_json, *trace, *trace_steps;

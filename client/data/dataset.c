@@ -142,6 +142,11 @@ bool gp_dataset_has_pictures(const struct gp_dataset *d)
 	return d->class->read != NULL;
 }
 
+bool gp_dataset_augments(const struct gp_dataset *d)
+{
+	return gp_dataset_has_pictures(d) && d->transform.augment;
+}
+
 void gp_dataset_preparation(const struct gp_dataset *d, struct gp_preparation *out)
 {
 	*out = (struct gp_preparation){0};

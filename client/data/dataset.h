@@ -128,6 +128,8 @@ enum gp_status gp_dataset_from_texts(const struct gp_table *table, const char *t
 void gp_dataset_preparation(const struct gp_dataset *d, struct gp_preparation *out);
 /* Whether samples are pictures, so that others can be prepared like them. */
 bool gp_dataset_has_pictures(const struct gp_dataset *d);
+/* Whether samples are pictures that are cropped and mirrored at random. */
+bool gp_dataset_augments(const struct gp_dataset *d);
 /* Path of a picture of such a dataset. */
 const char *gp_dataset_file(const struct gp_dataset *d, uint32_t index);
 

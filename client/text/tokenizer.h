@@ -8,12 +8,14 @@
  *                            "do_lower_case": false (default true)
  *
  * Both give the ids that the tokenizers of Hugging Face's transformers give
- * (without a prefix space), but for three things: the names of special tokens in
+ * (without a prefix space), but for four things: the names of special tokens in
  * a text ("<mask>") are text like any other; a capital sigma becomes a small one
  * of the form that stands inside words wherever it is, as their fast tokenizer
  * has it; and bytes that are no UTF-8 become U+FFFD, one for each longest part of
  * a character that is broken off (Unicode 15, 3.9, "U+FFFD Substitution of
- * Maximal Subparts").
+ * Maximal Subparts"); and where two texts are too long together and an odd
+ * number of tokens is left for them, the first one has one more, as their slow
+ * tokenizers have it.
  *
  * To add a kind: a file with a const vtable (tokenizer_impl.h), a row in
  * tokenizer.c, and its line here.

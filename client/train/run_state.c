@@ -15,6 +15,8 @@
 #define STEPS_SHOWN 3 /* in a message */
 #define STEPS_TEXT  80
 
+#define SAMPLES_KEY "train_samples" /* in the progress of a manifest */
+
 struct gp_run_state {
 	struct gp_run_state_options o;
 	int lock;
@@ -41,13 +43,28 @@ static enum gp_status draw_id(uint8_t id[GP_RUN_ID_BYTES], struct gp_err *err)
 	return GP_OK;
 }
 
+/* Another number of samples gives all the steps to come other samples. Checkpoints of older versions do not have it. */
+static enum gp_status check_samples(const struct gp_run_state *r, const struct gp_pairs *progress, struct gp_err *err)
+{
+	const char *before = gp_pairs_find(progress, SAMPLES_KEY);
+	char now[16];
+	snprintf(now, sizeof now, "%" PRIu32, r->o.samples);
+	if (r->o.samples > 0 && before && strcmp(before, now) != 0)
+		GP_FAIL(err, GP_INVALID,
+			"--resume: --data has %s training samples now, but had %.20s when the run was at its "
+			"checkpoint; "
+			"bring the samples back that it had, or begin a new run",
+			now, before);
+	return GP_OK;
+}
+
 static enum gp_status check_manifest(const struct gp_run_state *r, const struct gp_manifest *m, struct gp_err *err)
 {
 	if (m->role != GP_MANIFEST_CLIENT)
 		GP_FAIL(err, GP_INVALID, "%s holds checkpoints of a server", r->o.dir);
 	if (gp_pairs_compare(&m->spec, r->o.spec, "--", err) != GP_OK)
 		return gp_err_prefix(err, "--resume");
-	return GP_OK;
+	return check_samples(r, &m->progress, err);
 }
 
 static enum gp_status add_checkpoint(struct gp_run_state *r, const struct gp_checkpoint *c, struct gp_err *err)
@@ -72,6 +89,8 @@ static enum gp_status take_checkpoint(struct gp_run_state *r, uint64_t step, str
 	if (opened == GP_UNSUPPORTED)
 		GP_FAIL(err, GP_INVALID,
 			"--checkpoint: %s; resume with the version that wrote it, or name another folder", damage.text);
+	if (opened == GP_NOMEM || opened == GP_IO) /* which may pass: it is not to be lost for that */
+		GP_FAIL(err, opened, "--resume: a checkpoint cannot be read: %s", damage.text);
 	if (opened != GP_OK) {
 		gp_log(main, GP_LOG_WARN, "left out: %s", damage.text);
 		return GP_OK;
@@ -291,7 +310,7 @@ static void note_list(struct gp_run_state *r)
 enum gp_status gp_run_state_write(struct gp_run_state *r, uint64_t steps, const struct gp_snapshot *s,
 				  const struct gp_run_progress *step, struct gp_err *err)
 {
-	char loss[40], correct[24], samples[24];
+	char loss[40], correct[24], samples[24], data[16];
 	struct gp_manifest m = {.role = GP_MANIFEST_CLIENT,
 				.step = steps,
 				.spec = *r->o.spec,
@@ -301,9 +320,12 @@ enum gp_status gp_run_state_write(struct gp_run_state *r, uint64_t steps, const 
 	snprintf(loss, sizeof loss, "%a", r->progress.loss_sum + step->loss_sum);
 	snprintf(correct, sizeof correct, "%" PRIu64, r->progress.correct + step->correct);
 	snprintf(samples, sizeof samples, "%" PRIu64, r->progress.samples + step->samples);
+	snprintf(data, sizeof data, "%" PRIu32, r->o.samples);
 	gp_pairs_add(&m.progress, "epoch_loss_sum", loss);
 	gp_pairs_add(&m.progress, "epoch_correct", correct);
 	gp_pairs_add(&m.progress, "epoch_samples", samples);
+	if (r->o.samples > 0)
+		gp_pairs_add(&m.progress, SAMPLES_KEY, data);
 	r->asked = steps;
 	GP_TRY(gp_checkpoint_write(r->o.dir, &m, s->item, s->count, NULL, err));
 	note_list(r);

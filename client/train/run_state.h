@@ -33,6 +33,7 @@ struct gp_run_state_options {
 	bool required;
 	bool reads;                  /* only what is there is wanted: no step follows, and nothing is said on stderr */
 	const struct gp_pairs *spec; /* by flag: what must be the same to go on; outlives the run state */
+	uint32_t samples; /* (optional) of the training data: a run does not go on with another number of them */
 	const volatile sig_atomic_t *stop; /* (optional) set by a signal: the next step gets a checkpoint */
 	const struct gp_st_pair *meta;     /* (optional) metadata of the state files; outlives the run state */
 	int meta_count;

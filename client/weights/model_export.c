@@ -336,6 +336,12 @@ static enum gp_status export_from_folders(struct exporting *e, struct gp_err *er
 	return write_file(e, err);
 }
 
+static long recalibrated_of(const struct gp_pairs *spec)
+{
+	const char *batches = gp_pairs_find(spec, "recalibrate");
+	return batches ? strtol(batches, NULL, 10) : 0;
+}
+
 enum gp_status gp_model_export(struct gp_model_export *x, struct gp_err *err)
 {
 	struct exporting e = {.x = x};
@@ -343,6 +349,8 @@ enum gp_status gp_model_export(struct gp_model_export *x, struct gp_err *err)
 		return gp_err_prefix(err, "--out");
 	GP_TRY(list_ours(&e, err));
 	enum gp_status status = open_newest(&e, err);
+	if (status == GP_OK)
+		x->recalibrated = recalibrated_of(&e.ours->manifest.spec);
 	if (status == GP_OK)
 		status = x->server ? export_from_server(&e, err) : export_from_folders(&e, err);
 	gp_checkpoint_close(e.ours);

@@ -27,6 +27,7 @@ struct gp_model_export {
 	uint64_t step;
 	int tensors;
 	bool knows_model; /* the file says which model it is of */
+	long recalibrated; /* batches of the run's --recalibrate, whose last pass comes behind its last checkpoint; 0: none */
 };
 
 enum gp_status gp_model_export(struct gp_model_export *x, struct gp_err *err);

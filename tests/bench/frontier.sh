@@ -6,8 +6,9 @@
 # insertions with a codec behind them. Parts, by default all of them in this order:
 #   flowers  MobileNetV2 with ImageNet's weights (WEIGHTS) fine-tuned on pictures of 96x96,
 #            batches of 32 in 8 chunks, --batch-norm running at a rate of 0.0005, as the
-#            part codecs of batch_norm.sh has it
-#   cifar    the same on CIFAR-10, or a part of it
+#            part codecs of batch_norm.sh has it; an insertion is fitted before and frozen then
+#   cifar    the same on CIFAR-10, or a part of it, in batches of 64 with --batch-norm renorm
+#            at a rate of 0.01, as the part cifar of origin.sh has it
 #   text     the encoder of TEXT-WEIGHTS (of TEXT_MODEL) fine-tuned on SST-2, as the part
 #            methods of text.sh has it
 #   table    no training: only what RESULTS holds
@@ -48,6 +49,7 @@ shift 8
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1}                              # threads of each process
 fit=${FIT:-200}                                                          # steps of insert-fit before a training; 0: none
 epochs=${EPOCHS:-2} rate=${RATE:-0.0005} chunks=${CHUNKS:-8} cut=${CUT:-1:-1} # of pictures
+cifar_epochs=${CIFAR_EPOCHS:-$epochs} cifar_rate=${CIFAR_RATE:-0.01}
 text_model=${TEXT_MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024} rows=${ROWS:-10000} max=${MAX:-128}
 bucket=${BUCKET:-32} # batches whose texts are put together by length
 text_epochs=${TEXT_EPOCHS:-${EPOCHS:-3}} text_rate=${TEXT_RATE:-2e-4} text_cut=${TEXT_CUT:-type1}
@@ -195,32 +197,39 @@ have() { # PART WHAT PATH
 	return 1
 }
 
-pictures_one() { # KEY METHOD SEED DATA
+# WEIGHTS are for another number of classes: their classifier is left out. SGD at the rate of a model ruins an insertion that
+# begins in a trained network (RESULTS.md): it stays as it was fitted.
+pictures_one() { # KEY METHOD SEED DATA BATCH FLAGS-OF-TRAIN...
+	local key=$1 method=$2 seed=$3 data=$4 batch=$5 freeze=()
+	shift 5
+	[[ $method != insert* ]] || freeze=(--freeze 'insert*')
 	init=(--init "$weights" --init-skip 'classifier.*')
-	train_and_note "$1" "$cut" "$2" "$3" --model mobilenetv2:pad=same,eps=1e-3 --data "$4" --input 3x96x96 --batch 32 -- \
-		--chunks "$chunks" --epochs "$epochs" --lr "$rate" --momentum 0.9 --weight-decay 0 --schedule cosine --batch-norm running
+	train_and_note "$key" "$cut" "$method" "$seed" --model mobilenetv2:pad=same,eps=1e-3 --data "$data" --input 3x96x96 \
+		--batch "$batch" -- --chunks "$chunks" --momentum 0.9 --weight-decay 0 --schedule cosine "${freeze[@]}" "$@"
 }
 
-# WEIGHTS are for another number of classes: pictures_one leaves their classifier out.
-pictures_all() { # PART DATA
-	local seed method k settings="epochs=$epochs lr=$rate chunks=$chunks fit=$fit"
-	have "$1" weights "$weights" || return 0
+pictures_all() { # PART SETTINGS DATA BATCH FLAGS-OF-TRAIN...
+	local part=$1 settings=$2 seed method k
+	shift 2
+	have "$part" weights "$weights" || return 0
 	for seed in $seeds; do
 		for method in $codecs $insertions; do
-			k=$(key "$1" "$settings" "$cut" "$method" "$seed")
-			run "$k" "$method" pictures_one "$k" "$method" "$seed" "$2"
+			k=$(key "$part" "$settings" "$cut" "$method" "$seed")
+			run "$k" "$method" pictures_one "$k" "$method" "$seed" "$@"
 		done
 	done
 }
 
 flowers_all() {
 	have flowers pictures "$flowers" || return 0
-	pictures_all flowers "folder:$flowers,size=96,mean=0.5,std=0.5"
+	pictures_all flowers "epochs=$epochs lr=$rate chunks=$chunks fit=$fit" "folder:$flowers,size=96,mean=0.5,std=0.5" 32 \
+		--epochs "$epochs" --lr "$rate" --batch-norm running
 }
 
 cifar_all() {
 	have cifar pictures "$cifar" || return 0
-	pictures_all cifar "cifar10:$cifar,mean=0.5,std=0.5"
+	pictures_all cifar "epochs=$cifar_epochs batch=64 lr=$cifar_rate chunks=$chunks renorm fit=$fit" \
+		"cifar10:$cifar,mean=0.5,std=0.5" 64 --epochs "$cifar_epochs" --lr "$cifar_rate" --batch-norm renorm
 }
 
 # What the file has of a head for masked words is left out; its header is its beginning.

@@ -137,6 +137,12 @@ refuses 2 '\-\-nesterov needs .*--momentum' train --local --model cnn "${synthet
 refuses 3 'no/such/dir' train --local --model cnn --data "cifar10:no/such/dir"
 refuses 2 '\-\-augment is for pictures; --data synthetic:tokens=8.* has none' train --local --model fasttext \
 	--data synthetic:tokens=8,samples=64 --batch 16 --steps 1 --augment
+refuses 2 '\-\-augment and augment=0 of --data contradict each other' train --local --model cnn --data "${synthetic[1]},augment=0" \
+	"${synthetic[@]:2}" --augment
+refuses 2 '\-\-no-augment and augment=1 of --data contradict' train --local --model cnn --data "${synthetic[1]},augment=1" \
+	"${synthetic[@]:2}" --no-augment
+refuses 2 'compress state=.*keeps no state with --momentum 0' train --local --model cnn "${synthetic[@]}" --momentum 0 \
+	--compress state=bf16
 refuses 3 'no/such.safetensors' train --local --model cnn "${synthetic[@]}" --init no/such.safetensors
 refuses 5 'cuda' train --local --model cnn "${synthetic[@]}" --device cuda
 refuses 2 'precision.*fp16' train --local --model cnn "${synthetic[@]}" --precision fp16

@@ -97,6 +97,23 @@ for mode in chunk running; do
 	equal "parameters of a resumed run, $mode" "$(json_get "$work/rest.json" param_sha256)" \
 		"$(json_get "$work/local.json" param_sha256)"
 done
+# The last checkpoint comes before the last statistics: what is made of it says how to take them. eval does not augment.
+train "$work/kept.json" --local "${flags[@]}" --steps 8 --lr 0.01 --no-augment --recalibrate 3 --no-eval --checkpoint "$work/run" \
+	--save "$work/saved.safetensors" || fail "a run with a checkpoint"
+"$build/gpclient" model export "$work/run" --out "$work/export.safetensors" 2>"$work/out" || fail "export: $(cat "$work/out")"
+grep -q 'eval --init .*export.safetensors --recalibrate 3 --save FILE' "$work/out" || fail "no note: $(cat "$work/out")"
+cmp -s "$work/export.safetensors" "$work/saved.safetensors" && fail "the note is not needed"
+init=$work/export.safetensors
+evaluate "$work/eval.json" --local --recalibrate 3 --save "$work/taken.safetensors"
+same_file "what the note makes is what --save wrote" "$work/taken.safetensors" "$work/saved.safetensors"
+
+# Whether statistics are taken between epochs, too, decides what they are trained with.
+status=0
+"$build/gpclient" train --local "${run[@]}" --steps 24 --no-eval --checkpoint "$work/run-running" --resume >"$work/out" 2>"$work/err" ||
+	status=$?
+equal "status of another choice of --no-eval" $status 3
+grep -q -- "--no-eval is '1', but the run was begun without" "$work/err" || fail "its line: $(cat "$work/err")"
+
 init=$work/w.safetensors
 evaluate "$work/eval.json" --local
 near "loss of the saved weights" "$(json_get "$work/eval.json" val_loss)" "$(json_get "$work/local.json" val_loss)"

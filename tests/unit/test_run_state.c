@@ -299,6 +299,56 @@ static void failure_is_a_warning_unless_checkpoints_are_required(void **state)
 
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
+static enum gp_status resume_with(const struct gp_pairs *spec, uint32_t samples, struct gp_run_state **out)
+{
+	struct gp_run_state_options o = options(spec, GP_RESUME_MUST);
+	o.samples = samples;
+	return gp_run_state_open(&o, out, &err);
+}
+
+/* They would be other samples from there on. Checkpoints of a version that did not count them are taken. */
+static void a_run_does_not_go_on_with_another_number_of_samples(void **state)
+{
+	(void)state;
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_NO);
+	OK(write_step(r, 10));
+	gp_run_state_confirm(r, 10);
+	gp_run_state_close(r);
+	OK(resume_with(&spec, 1200, &r));
+	OK(write_step(r, 20));
+	gp_run_state_confirm(r, 20);
+	gp_run_state_close(r);
+	OK(resume_with(&spec, 1200, &r));
+	gp_run_state_close(r);
+	assert_int_equal(resume_with(&spec, 1201, &r), GP_INVALID);
+	assert_non_null(strstr(err.text, "--data has 1201 training samples now, but had 1200"));
+}
+
+/* Nothing is left out, and so nothing would be removed, where a file cannot be read just now. */
+static void a_checkpoint_that_cannot_be_read_just_now_is_not_lost(void **state)
+{
+	(void)state;
+#ifndef GP_FAULTS
+	skip();
+#endif
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_NO);
+	OK(write_step(r, 10));
+	gp_run_state_confirm(r, 10);
+	OK(write_step(r, 20));
+	gp_run_state_confirm(r, 20);
+	gp_run_state_close(r);
+	gp_fault_arm(GP_FAULT_READ, 1);
+	const enum gp_status status = resume_with(&spec, 0, &r);
+	gp_fault_arm(GP_FAULT_READ, 0);
+	assert_int_equal(status, GP_IO);
+	assert_non_null(strstr(err.text, "--resume: a checkpoint cannot be read: "));
+	OK(resume_with(&spec, 0, &r));
+	expect_list(r, 2, (uint64_t[]){20, 10});
+	gp_run_state_close(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -311,6 +361,8 @@ int main(void)
 		TEST(checkpoints_of_another_run_or_version_are_not_pushed_out),
 		TEST(run_begins_again_only_where_no_checkpoint_was_ever_on_both_sides),
 		TEST(a_checkpoint_that_the_other_side_goes_on_from_is_confirmed),
+		TEST(a_run_does_not_go_on_with_another_number_of_samples),
+		TEST(a_checkpoint_that_cannot_be_read_just_now_is_not_lost),
 		TEST(failure_is_a_warning_unless_checkpoints_are_required),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
