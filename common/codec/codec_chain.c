@@ -38,6 +38,7 @@ static int unit_of(const struct gp_codec_spec *spec)
 static struct gp_codec_setup byte_setup(const struct gp_codec *c, int stage, const struct gp_codec_options *options)
 {
 	struct gp_codec_setup setup = gp_codec_setup_for(options, GP_CODEC_MAX_NODES + stage, false);
+	setup.shape = c->tree.node[0].shape;
 	setup.n = c->stage[stage].most;
 	setup.unit = unit_of(&c->spec);
 	return setup;

@@ -67,8 +67,13 @@ codecs=${CODECS-raw
 	hadamard:size=32+block:bits=2,size=32
 	mxfp8 mxfp8+rans mxfp6 mxfp6+rans mxfp4 mxfp4+rans nvfp4 nvfp4+rans fp8:format=e4m3/fp8:format=e5m2 s2fp8
 	block:bits=3,size=32/block:bits=4,size=32
+	block:bits=5,dim=channel,zero=asym+rans/uniform:bits=8+rans block:bits=4,dim=channel,zero=asym+rans/uniform:bits=8+rans
+	block:bits=3,dim=channel,zero=asym+rans/uniform:bits=8+rans block:bits=4,size=128,zero=asym+rans/uniform:bits=8+rans
+	block:bits=4,size=128+rans/uniform:bits=8+rans block:bits=3,size=128+rans/uniform:bits=8+rans
+	uniform:bits=5+rans/uniform:bits=8+rans block:bits=4,size=128+rans/raw raw/block:bits=4,size=128+rans
 	smaq:main=6,outlier=8 qsgd:bits=4 alq:bits=4 topk:ratio=0.1+uniform:bits=8 poweriter:rank=4}
-insertions=${INSERTIONS-insert-up=bottleneck:dim=8,start=pca;raw insert-up=bottleneck:dim=8,start=pca;block:bits=4,size=32}
+insertions=${INSERTIONS-insert-up=bottleneck:dim=8,start=pca;raw insert-up=bottleneck:dim=8,start=pca;block:bits=4,size=32
+	insert-up=conv:out=28,k=3,s=3,start=pca;uniform:bits=8+rans insert-up=conv:out=96,k=3,s=3,start=pca;uniform:bits=8+rans}
 # 256 features: at most 0.5 bits for each of them, and linear layers of the same rank beside.
 text_insertions=${TEXT_INSERTIONS-insert=bottleneck:dim=32,start=pca;raw insert=bottleneck:dim=14,start=pca;uniform:bits=8
 	insert=bottleneck:dim=24,start=pca;block:bits=4,size=32 insert=bottleneck:dim=16,start=pca;block:bits=4,size=32

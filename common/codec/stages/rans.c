@@ -5,11 +5,13 @@
  * stretch becomes a piece of the layout (CODECS.md). Quantizers say where their
  * packed codes lie (gp_codec_ops.codes); all other bytes are symbols of 8 bits. A
  * stretch that a sample shows not to pay is stored, and a payload of which nothing
- * pays goes on without the stage.
+ * pays goes on without the stage. With predict=map codes of feature maps are
+ * foretold before (rans_map.h).
  * Test: tests/unit/test_codec_rans.c, test_codec.c
  */
 #include "common/codec/codec_impl.h"
 #include "common/codec/codec_sample.h"
+#include "common/codec/stages/rans_map.h"
 #include "common/codec/stages/rans_table.h"
 #include "kernels/loops/codec_loops.h"
 
@@ -64,7 +66,12 @@ struct rans {
 	uint16_t unpacked[BLOCK];
 	struct stretch stretch[2]; /* of the payload that comes */
 	int waiting;               /* those of them that were read and are not yet decoded */
+	bool predicts;
+	struct gp_rans_map map; /* of them */
 };
+
+/* With predict=map a body begins with the width of the codes that were foretold, 0: none were; and where they begin. */
+enum { MAP_NONE = 1, MAP_HEAD = 1 + 4 };
 
 /* --- open ------------------------------------------------------------------------------------------------------- */
 
@@ -80,37 +87,49 @@ static size_t list_room(size_t symbols)
 
 static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
-	(void)value;
 	const size_t most = most_symbols(setup);
-	return sizeof(struct rans) + (setup->encodes ? 3 * most + list_room(most) + 64 : 0);
+	return sizeof(struct rans) + (setup->encodes ? 3 * most + list_room(most) + 64 : 0) +
+	       (value[0] > 0 ? gp_rans_map_bytes(setup) : 0);
 }
 
 static void close_rans(void *state)
 {
 	struct rans *r = state;
-	if (r)
+	if (r) {
 		gp_free_aligned(r->symbols);
+		gp_rans_map_close(&r->map);
+	}
 	gp_free(r);
+}
+
+static enum gp_status allocate(struct rans *r, const struct gp_codec_setup *setup, struct gp_err *err)
+{
+	if (r->predicts)
+		GP_TRY(gp_rans_map_open(&r->map, setup, err));
+	if (!setup->encodes)
+		return GP_OK;
+	r->symbols = gp_alloc_aligned(3 * r->most + list_room(r->most) + 64);
+	if (!r->symbols)
+		GP_FAIL(err, GP_NOMEM, "out of memory for rans");
+	r->words = r->symbols + r->most;
+	r->listed = r->words + 2 * r->most;
+	return GP_OK;
 }
 
 static enum gp_status open_rans(const double *value, const struct gp_codec_setup *setup, void **state,
 				struct gp_err *err)
 {
 	void *p;
-	(void)value;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct rans), err));
 	struct rans *r = p;
+	r->predicts = value[0] > 0;
 	r->loops = gp_rans_loops_choose();
 	r->packing = gp_codec_loops_choose();
 	r->most = most_symbols(setup);
-	if (setup->encodes) {
-		r->symbols = gp_alloc_aligned(3 * r->most + list_room(r->most) + 64);
-		if (!r->symbols) {
-			close_rans(r);
-			GP_FAIL(err, GP_NOMEM, "out of memory for rans");
-		}
-		r->words = r->symbols + r->most;
-		r->listed = r->words + 2 * r->most;
+	const enum gp_status status = allocate(r, setup, err);
+	if (status != GP_OK) {
+		close_rans(r);
+		return status;
 	}
 	*state = r;
 	return GP_OK;
@@ -300,10 +319,36 @@ static bool usable(const struct gp_codec_codes *c, size_t at, size_t len)
 	       c->count <= (len - c->at) * 8 / (uint64_t)c->width;
 }
 
+/* The codes of the whole tensor, if they are there. */
+static const struct gp_codec_codes *codes_of_map(const struct rans *r, size_t len)
+{
+	const uint64_t wanted = gp_rans_map_codes(&r->map);
+	for (int i = 0; i < r->count; i++)
+		if (wanted > 0 && r->codes[i].count == wanted && usable(&r->codes[i], 0, len))
+			return &r->codes[i];
+	return NULL;
+}
+
+/* Writes what a body with predict=map begins with, and lets `in` be the residuals where that pays. Returns the bytes. */
+static size_t foretell(struct rans *r, const struct gp_codec_pass *pass, struct gp_span *in, uint8_t *out)
+{
+	const struct gp_codec_codes *c = codes_of_map(r, in->len);
+	out[0] = 0;
+	if (!c || !gp_rans_map_foretell(&r->map, pass, c, *in, in))
+		return MAP_NONE;
+	out[0] = (uint8_t)c->width;
+	gp_put_u32(out + 1, (uint32_t)c->at);
+	return MAP_HEAD;
+}
+
 static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t *len)
 {
 	struct rans *r = state;
-	struct writer w = {.r = r, .pass = pass, .in = in, .out = out, .most = gp_sample_most(in.len)};
+	const size_t most = gp_sample_most(in.len);
+	if (r->predicts && most < MAP_HEAD)
+		return false;
+	const size_t head = r->predicts ? foretell(r, pass, &in, out) : 0;
+	struct writer w = {.r = r, .pass = pass, .in = in, .out = out + head, .most = most - head};
 	size_t at = 0;
 	for (int i = 0; i < r->count; i++) {
 		const struct gp_codec_codes *c = &r->codes[i];
@@ -317,7 +362,7 @@ static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_spa
 		return false;
 	if (!w.coded || !store(&w, in.len))
 		return false;
-	*len = w.len;
+	*len = head + w.len;
 	return true;
 }
 
@@ -508,10 +553,28 @@ static enum gp_status expand_piece(struct rans *r, struct gp_span *in, uint8_t *
 	return GP_OK;
 }
 
-static enum gp_status expand(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t len,
-			     struct gp_err *err)
+/* What a body with predict=map begins with is cut off `in`; *width 0: nothing of the `len` bytes was foretold. */
+static enum gp_status read_map(const struct rans *r, struct gp_span *in, size_t len, int *width, size_t *at,
+			       struct gp_err *err)
 {
-	struct rans *r = state;
+	if (in->len < MAP_NONE || (in->data[0] > 0 && in->len < MAP_HEAD))
+		GP_FAIL(err, GP_PROTO, "rans: the payload ends before it has said which codes are foretold");
+	*width = in->data[0];
+	*at = *width > 0 ? gp_get_u32(in->data + 1) : 0;
+	const size_t head = *width > 0 ? MAP_HEAD : MAP_NONE;
+	*in = (struct gp_span){in->data + head, in->len - head};
+	if (*width > SYMBOL_MAX)
+		GP_FAIL(err, GP_PROTO, "rans: codes of %d bits are foretold", *width);
+	if (*width > 0 && gp_rans_map_codes(&r->map) == 0)
+		GP_FAIL(err, GP_PROTO, "rans: codes are foretold of a tensor that is no feature map");
+	if (*at > len || gp_rans_map_codes(&r->map) / 8 * (uint64_t)*width > len - *at)
+		GP_FAIL(err, GP_PROTO, "rans: the codes that are foretold do not lie in the %zu bytes", len);
+	return GP_OK;
+}
+
+static enum gp_status expand_pieces(struct rans *r, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out,
+				    size_t len, struct gp_err *err)
+{
 	size_t used;
 	r->waiting = 0;
 	for (size_t at = 0; at < len; at += used) {
@@ -523,13 +586,25 @@ static enum gp_status expand(void *state, const struct gp_codec_pass *pass, stru
 	return r->waiting ? end_stretch(r, &r->stretch[0], err) : GP_OK;
 }
 
+static enum gp_status expand(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t len,
+			     struct gp_err *err)
+{
+	struct rans *r = state;
+	int width = 0;
+	size_t at = 0;
+	if (r->predicts)
+		GP_TRY(read_map(r, &in, len, &width, &at, err));
+	GP_TRY(expand_pieces(r, pass, in, out, len, err));
+	return width > 0 ? gp_rans_map_restore(&r->map, pass, width, out + at, err) : GP_OK;
+}
+
 /* For each byte, which is up to 8/5 symbols, with the portable loops; a table for every SHORTEST symbols included. */
-#define BYTE_NS 16
+#define BYTE_NS     16
+#define FORETOLD_NS 32 /* up to 8 codes of a byte, each unpacked, foretold and packed again */
 
 static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 {
-	(void)value;
-	return gp_codec_work_times(setup->n, BYTE_NS);
+	return gp_codec_work_times(setup->n, BYTE_NS + (value[0] > 0 ? FORETOLD_NS : 0));
 }
 
 const struct gp_codec_ops gp_codec_rans = {
@@ -538,10 +613,18 @@ const struct gp_codec_ops gp_codec_rans = {
 	.info = {.name = "rans",
 		 .summary = "codes in as many bits as their frequency asks for, skipped where that gains nothing",
 		 .lossless = true,
-		 .examples = GP_EXAMPLES("uniform:bits=8+rans", "uniform:bits=4+rans", "sortquant:bits=6,split=2+rans",
-					 "rans", "ef+topk:ratio=0.5+uniform:bits=8+rans", "smaq+rans",
-					 "uniform:bits=3+rans", "uniform:bits=5+rans", "uniform:bits=1+rans",
-					 "poweriter:rank=8,iters=3+uniform:bits=7+rans")},
+		 .examples = GP_EXAMPLES(
+			 "uniform:bits=8+rans", "uniform:bits=4+rans", "sortquant:bits=6,split=2+rans", "rans",
+			 "ef+topk:ratio=0.5+uniform:bits=8+rans", "smaq+rans", "uniform:bits=3+rans",
+			 "uniform:bits=5+rans", "uniform:bits=1+rans", "poweriter:rank=8,iters=3+uniform:bits=7+rans",
+			 "uniform:bits=8+rans:predict=map", "block:bits=6,dim=channel,zero=asym+rans:predict=map",
+			 "uniform:bits=3+rans:predict=map")},
+	.keys = 1,
+	.key = {{.name = "predict",
+		 .max = 1,
+		 .words = "none|map",
+		 .later = true,
+		 .help = "map: codes of a feature map are foretold from the pixels beside and above them"}},
 	.bytes = state_bytes,
 	.work = work,
 	.open = open_rans,
