@@ -357,7 +357,8 @@ static const struct gp_opt_table table = {
 		 "writes the status of all sessions to the log: step, rates, bytes, queue, memory. SIGTERM\n"
 		 "and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every run's\n"
 		 "state and exits with status 0. A second signal, or the end of --drain-for, ends it at once with\n"
-		 "status 1, and the log says which runs fall back to an older step.",
+		 "status 1, and the log says which runs fall back to an older step. A disk that hangs when all is\n"
+		 "written ends it so, too, after 10 s or at the end of --drain-for.",
 	.examples = "  gpserverd --listen 127.0.0.1:4400\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --tls-cert server.pem --tls-key server.key --tokens tokens\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --insecure --device cpu --threads 8\n"
@@ -378,15 +379,21 @@ struct daemon {
 	bool stopping;
 };
 
-#define LEAVE_S_LEAST 10 /* to give back the runs of --state-dir, also where --drain-for is over by then */
+#define LEAVE_S_LEAST                                                                                                  \
+	10 /* for all threads to end and the runs of --state-dir to be given back, whatever --drain-for says */
+
+static const char *left_port_file; /* what a signal's handler may still take away */
 
 static void leave_at_once(int number)
 {
 	static const char text[] =
-		PROGRAM ": --state-dir does not answer: leaving without giving back the runs of it\n";
+		PROGRAM ": something that was under way does not end, such as a disk that does not answer: "
+			"leaving without it\n";
 	(void)number;
 	const ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
 	(void)ignored;
+	if (left_port_file)
+		unlink(left_port_file);
 	_exit(EXIT_FAILURE);
 }
 
@@ -395,6 +402,7 @@ static void bound_leaving(const struct daemon *d)
 {
 	const double passed = d->stopping_ns > 0 ? (double)(gp_now_ns() - d->stopping_ns) * 1e-9 : 0;
 	const double left = d->drain_for_s - passed;
+	left_port_file = d->port_file;
 	signal(SIGALRM, leave_at_once);
 	alarm(left > LEAVE_S_LEAST ? (unsigned)left + 1 : LEAVE_S_LEAST);
 }

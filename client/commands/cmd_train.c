@@ -122,6 +122,11 @@ static bool trains_with_recalibrated(const struct training *t)
 	       (t->job.norm_mode.mode == GP_BN_RUNNING || t->job.norm_mode.mode == GP_BN_RENORM);
 }
 
+static enum gp_run_eval eval_of(const struct training *t)
+{
+	return t->set.eval ? GP_RUN_EVAL_YES : GP_RUN_EVAL_NO;
+}
+
 /* Collects what must be the same for a run to go on. Its length may change, and so may what only decides where and
  * how fast it runs. */
 static enum gp_status describe_run(struct training *t, struct gp_err *err)
@@ -142,8 +147,6 @@ static enum gp_status describe_run(struct training *t, struct gp_err *err)
 		GP_TRY(gp_run_spec_add(&t->run_spec, "tokenizer", tokenizer, err));
 	}
 	GP_TRY(gp_train_options_add(&t->set, later, 1, &t->run_spec, err));
-	if (!t->set.eval && trains_with_recalibrated(t))
-		GP_TRY(gp_run_spec_add(&t->run_spec, "no-eval", "1", err));
 	GP_TRY(gp_run_spec_add(&t->run_spec, "pad", t->job.drop_padding ? "drop" : "max", err));
 	char mode[GP_NORM_MODE_TEXT];
 	GP_TRY(gp_run_spec_add(&t->run_spec, "batch-norm", gp_norm_mode_text(&t->job.norm_mode, mode), err));
@@ -176,6 +179,7 @@ static enum gp_status open_run(struct training *t, struct gp_err *err)
 					       .required = s->checkpoint_required,
 					       .spec = &t->run_spec.pairs,
 					       .samples = gp_dataset_samples(t->train_data),
+					       .eval = trains_with_recalibrated(t) ? eval_of(t) : GP_RUN_EVAL_ANY,
 					       .stop = &gp_stop_signal,
 					       .meta = t->described.pair,
 					       .meta_count = t->described.count};

@@ -174,12 +174,12 @@ static enum gp_status dial(struct gp_client_session *s, double timeout_s, struct
 static bool comes_further(struct gp_client_session *s)
 {
 	char text[GP_ERR_TEXT];
-	if (!s->opened || s->rewinds++ < GP_CLIENT_REWINDS_MOST)
+	if (!s->opened || s->rewinds < GP_CLIENT_REWINDS_MOST)
 		return true;
 	snprintf(text, sizeof text,
 		 "server %.100s has lost this session %u times without coming further than step %llu; see its log, or "
 		 "take a smaller --checkpoint-every",
-		 gp_client_session_server(s), s->rewinds, (unsigned long long)s->furthest);
+		 gp_client_session_server(s), s->rewinds + 1, (unsigned long long)s->furthest);
 	gp_client_session_fail(s, GP_PEER, text);
 	return false;
 }
@@ -274,6 +274,7 @@ static enum gp_status attempt(struct gp_client_session *s, double timeout_s, str
 	GP_TRY(gp_client_session_await(s, &s->welcomed, err));
 	if (!s->resumed)
 		GP_TRY(wait_until_ready(s, err));
+	s->rewinds += s->opened && !s->resumed;
 	s->opened = s->linked = s->confirmed = true;
 	gp_server_list_found(&s->servers);
 	gp_client_session_tell_monitor(s);

@@ -15,7 +15,9 @@
 #define STEPS_SHOWN 3 /* in a message */
 #define STEPS_TEXT  80
 
-#define SAMPLES_KEY "train_samples" /* in the progress of a manifest */
+/* In the progress of a manifest. */
+#define SAMPLES_KEY "train_samples"
+#define EVAL_KEY    "evaluates"
 
 struct gp_run_state {
 	struct gp_run_state_options o;
@@ -43,7 +45,12 @@ static enum gp_status draw_id(uint8_t id[GP_RUN_ID_BYTES], struct gp_err *err)
 	return GP_OK;
 }
 
-/* Another number of samples gives all the steps to come other samples. Checkpoints of older versions do not have it. */
+static const char *eval_text(enum gp_run_eval eval)
+{
+	return eval == GP_RUN_EVAL_YES ? "yes" : "no";
+}
+
+/* Another number of samples gives all the steps to come other samples. */
 static enum gp_status check_samples(const struct gp_run_state *r, const struct gp_pairs *progress, struct gp_err *err)
 {
 	const char *before = gp_pairs_find(progress, SAMPLES_KEY);
@@ -58,13 +65,27 @@ static enum gp_status check_samples(const struct gp_run_state *r, const struct g
 	return GP_OK;
 }
 
+static enum gp_status check_eval(const struct gp_run_state *r, const struct gp_pairs *progress, struct gp_err *err)
+{
+	const char *before = gp_pairs_find(progress, EVAL_KEY);
+	const bool evaluates = r->o.eval == GP_RUN_EVAL_YES;
+	if (r->o.eval != GP_RUN_EVAL_ANY && before && strcmp(before, eval_text(r->o.eval)) != 0)
+		GP_FAIL(err, GP_INVALID,
+			"--resume: the run was begun with%s evaluations, before which --recalibrate takes the "
+			"statistics "
+			"that it goes on with: %s",
+			evaluates ? "out" : "", evaluates ? "give --no-eval again" : "leave --no-eval out");
+	return GP_OK;
+}
+
 static enum gp_status check_manifest(const struct gp_run_state *r, const struct gp_manifest *m, struct gp_err *err)
 {
 	if (m->role != GP_MANIFEST_CLIENT)
 		GP_FAIL(err, GP_INVALID, "%s holds checkpoints of a server", r->o.dir);
 	if (gp_pairs_compare(&m->spec, r->o.spec, "--", err) != GP_OK)
 		return gp_err_prefix(err, "--resume");
-	return check_samples(r, &m->progress, err);
+	GP_TRY(check_samples(r, &m->progress, err));
+	return check_eval(r, &m->progress, err);
 }
 
 static enum gp_status add_checkpoint(struct gp_run_state *r, const struct gp_checkpoint *c, struct gp_err *err)
@@ -90,7 +111,11 @@ static enum gp_status take_checkpoint(struct gp_run_state *r, uint64_t step, str
 		GP_FAIL(err, GP_INVALID,
 			"--checkpoint: %s; resume with the version that wrote it, or name another folder", damage.text);
 	if (opened == GP_NOMEM || opened == GP_IO) /* which may pass: it is not to be lost for that */
-		GP_FAIL(err, opened, "--resume: a checkpoint cannot be read: %s", damage.text);
+		GP_FAIL(err, opened,
+			"--resume: a checkpoint cannot be read: %s; try again, or move the folder of that step away to "
+			"go "
+			"on from an older one",
+			damage.text);
 	if (opened != GP_OK) {
 		gp_log(main, GP_LOG_WARN, "left out: %s", damage.text);
 		return GP_OK;
@@ -326,6 +351,8 @@ enum gp_status gp_run_state_write(struct gp_run_state *r, uint64_t steps, const 
 	gp_pairs_add(&m.progress, "epoch_samples", samples);
 	if (r->o.samples > 0)
 		gp_pairs_add(&m.progress, SAMPLES_KEY, data);
+	if (r->o.eval != GP_RUN_EVAL_ANY)
+		gp_pairs_add(&m.progress, EVAL_KEY, eval_text(r->o.eval));
 	r->asked = steps;
 	GP_TRY(gp_checkpoint_write(r->o.dir, &m, s->item, s->count, NULL, err));
 	note_list(r);

@@ -26,6 +26,9 @@ enum gp_resume {
 	GP_RESUME_IF_ANY, /* the same, but where no checkpoint has ever been whole a run begins */
 };
 
+/* Whether a run evaluates, where that decides what it trains with. */
+enum gp_run_eval { GP_RUN_EVAL_ANY, GP_RUN_EVAL_NO, GP_RUN_EVAL_YES };
+
 struct gp_run_state_options {
 	const char *dir;
 	uint64_t every, total_steps;
@@ -33,7 +36,9 @@ struct gp_run_state_options {
 	bool required;
 	bool reads;                  /* only what is there is wanted: no step follows, and nothing is said on stderr */
 	const struct gp_pairs *spec; /* by flag: what must be the same to go on; outlives the run state */
-	uint32_t samples; /* (optional) of the training data: a run does not go on with another number of them */
+	/* Compared with those of a checkpoint that has them, as older ones do not: a run does not go on with others. */
+	uint32_t samples; /* of the training data; 0: not known */
+	enum gp_run_eval eval;
 	const volatile sig_atomic_t *stop; /* (optional) set by a signal: the next step gets a checkpoint */
 	const struct gp_st_pair *meta;     /* (optional) metadata of the state files; outlives the run state */
 	int meta_count;

@@ -74,7 +74,7 @@ struct gp_codec_mask {
 
 /* What a stage is opened for. */
 struct gp_codec_setup {
-	struct gp_shape shape;      /* byte stages: of the tensor that the chain was given */
+	struct gp_shape shape;      /* byte stages: of the tensor that the chain was opened for */
 	uint64_t n;                 /* elements of shape, >= 1; byte stages: most bytes of their input */
 	uint64_t seed;              /* differs between the stages of a chain */
 	uint32_t chunks;            /* >= 1 */

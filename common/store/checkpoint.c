@@ -405,13 +405,20 @@ static enum gp_status read_bytes(int fd, const char *path, char *out, size_t *le
 	return GP_OK;
 }
 
+/* A file that should be there cannot be opened. What may pass, such as too many open files, is no damage. */
+static enum gp_status fail_opening(struct gp_err *err, const char *path)
+{
+	const bool gone = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+	return gp_fail_os(err, gone ? GP_INVALID : GP_IO, "open", path);
+}
+
 static enum gp_status read_manifest(const char *path, struct gp_manifest *out, struct gp_err *err)
 {
 	void *bytes;
 	size_t len = 0;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
-		return gp_fail_os(err, GP_INVALID, "open", path);
+		return fail_opening(err, path);
 	enum gp_status status = gp_alloc_array(&bytes, 1, GP_MANIFEST_BYTES + 1, err);
 	if (status == GP_OK) {
 		status = read_bytes(fd, path, bytes, &len, err);
@@ -432,7 +439,7 @@ static enum gp_status check_place(const char *dir, uint64_t step, const struct g
 		GP_FAIL(err, GP_INVALID, "%s/step-%0*" PRIu64 ": its manifest is of step %" PRIu64, dir, STEP_DIGITS,
 			step, m->step);
 	if (stat(state.text, &st) != 0)
-		return gp_fail_os(err, GP_INVALID, "open", state.text);
+		return fail_opening(err, state.text);
 	if ((uint64_t)st.st_size != m->state_bytes)
 		GP_FAIL(err, GP_INVALID, "%s has %lld bytes, its manifest says %" PRIu64, state.text,
 			(long long)st.st_size, m->state_bytes);

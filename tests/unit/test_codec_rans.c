@@ -884,7 +884,40 @@ static void maps_take_fewer_bits_where_pixels_are_like_their_neighbours(void **s
 	free(x);
 }
 
-/* Rows of odd lengths, other numbers of dimensions, quantizers with other codes, and stages before and behind. */
+/* Images of few rows, which are alike from row to row only: whichever rows are looked at say so. */
+static void low_images_are_foretold_too(void **state)
+{
+	(void)state;
+	static const int64_t heights[] = {2, 4, 8, 16};
+	float *x = malloc(200000 * sizeof *x);
+	for (size_t i = 0; i < sizeof heights / sizeof heights[0]; i++) {
+		const struct gp_shape map = {.ndim = 4, .dim = {64 / heights[i], heights[i], 64, 32}};
+		for (int64_t e = 0; e < (int64_t)gp_shape_elements(&map); e++)
+			x[e] = bell[e % (64 * 32) + e / (heights[i] * 64 * 32) * 64 * 32];
+		const size_t with = bytes_of_map("uniform:bits=8+rans:predict=map", &map, x);
+		assert_in_range(with, 0, bytes_of_map("uniform:bits=8+rans", &map, x) * 7 / 8);
+	}
+	free(x);
+}
+
+/* Codes of few bits are coded several at a time: channels that go together must not be taken apart. */
+static void joined_codes_are_counted_together(void **state)
+{
+	(void)state;
+	const struct gp_shape map = {.ndim = 4, .dim = {2, 32, 32, 16}};
+	float *x = malloc(32768 * sizeof *x);
+	for (int bits = 1; bits <= 4; bits++) {
+		char with[64], without[64];
+		for (int64_t e = 0; e < 32768; e++)
+			x[e] = bell[e / 16 * 7 % MOST] + (e % 16 % 2 ? 0.5f : 0);
+		snprintf(with, sizeof with, "uniform:bits=%d+rans:predict=map", bits);
+		snprintf(without, sizeof without, "uniform:bits=%d+rans", bits);
+		assert_in_range(bytes_of_map(with, &map, x), 0, bytes_of_map(without, &map, x) + 8);
+	}
+	free(x);
+}
+
+/* Rows of odd lengths, other numbers of dimensions, quantizers with other codes, and stages before them. */
 static void whatever_is_no_map_comes_back_all_the_same(void **state)
 {
 	(void)state;
@@ -900,8 +933,13 @@ static void whatever_is_no_map_comes_back_all_the_same(void **state)
 		"block:size=16,budget=4+rans:predict=map",
 		"mxfp6+rans:predict=map",
 		"ef+uniform:bits=4+rans:predict=map",
-
 		"raw+rans:predict=map",
+		"topk:ratio=0.5+uniform:bits=8+rans:predict=map",
+		"hadamard:size=8+uniform:bits=6+rans:predict=map",
+		"sortquant:bits=4,split=2+rans:predict=map",
+		"kmeans:bits=3+rans:predict=map",
+		"smaq+rans:predict=map",
+		"qsgd:bits=4+rans:predict=map",
 	};
 	float *x = malloc(200000 * sizeof *x);
 	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -981,6 +1019,8 @@ int main(void)
 		cmocka_unit_test(listed_symbols_have_the_width_of_the_codes),
 		cmocka_unit_test(rows_become_what_the_layout_says_and_come_back),
 		cmocka_unit_test(maps_take_fewer_bits_where_pixels_are_like_their_neighbours),
+		cmocka_unit_test(low_images_are_foretold_too),
+		cmocka_unit_test(joined_codes_are_counted_together),
 		cmocka_unit_test(whatever_is_no_map_comes_back_all_the_same),
 		cmocka_unit_test(what_is_said_of_foretold_codes_is_checked),
 	};

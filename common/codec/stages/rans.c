@@ -67,10 +67,11 @@ struct rans {
 	struct stretch stretch[2]; /* of the payload that comes */
 	int waiting;               /* those of them that were read and are not yet decoded */
 	bool predicts;
-	struct gp_rans_map map; /* of them */
+	struct gp_rans_map map; /* of codes that are foretold */
 };
 
-/* With predict=map a body begins with the width of the codes that were foretold, 0: none were; and where they begin. */
+/* A body with predict=map begins with a byte, the width of the codes that were foretold. It is 0 where none were; else the
+ * place at which they begin follows. */
 enum { MAP_NONE = 1, MAP_HEAD = 1 + 4 };
 
 /* --- open ------------------------------------------------------------------------------------------------------- */
@@ -599,12 +600,18 @@ static enum gp_status expand(void *state, const struct gp_codec_pass *pass, stru
 }
 
 /* For each byte, which is up to 8/5 symbols, with the portable loops; a table for every SHORTEST symbols included. */
-#define BYTE_NS     16
-#define FORETOLD_NS 32 /* up to 8 codes of a byte, each unpacked, foretold and packed again */
+#define BYTE_NS 16
+
+/* Up to 8 codes of a byte, each unpacked, foretold and packed again: pixels of few channels leave little to vectors. */
+static uint64_t foretold_ns(const struct gp_codec_setup *setup)
+{
+	enum { WIDE = 16, WIDE_NS = 32, NARROW_NS = 128 };
+	return setup->shape.ndim == 4 && setup->shape.dim[3] < WIDE ? NARROW_NS : WIDE_NS;
+}
 
 static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 {
-	return gp_codec_work_times(setup->n, BYTE_NS + (value[0] > 0 ? FORETOLD_NS : 0));
+	return gp_codec_work_times(setup->n, BYTE_NS + (value[0] > 0 ? foretold_ns(setup) : 0));
 }
 
 const struct gp_codec_ops gp_codec_rans = {

@@ -7,8 +7,9 @@
 #include "kernels/loops/map_loops.h"
 
 enum {
-	ROW_MOST = 1 << 16, /* codes of a row: what lines take stays small beside any payload */
+	ROW_MOST = 1 << 16, /* codes of a row, so that lines take 400 KiB at most */
 	COUNT_EACH = 4,     /* of so many rows one is counted */
+	SYMBOL_BITS = 8,    /* of a symbol that is coded, at most: as many codes as have room */
 	ALIGN = 64
 };
 
@@ -77,7 +78,7 @@ static size_t packed_row(const struct gp_rans_map *m, int width)
 	return m->row / 8 * (size_t)width;
 }
 
-/* Codes of 8 bits stay where they are. */
+/* Callers leave codes of 8 bits where they are. */
 static uint8_t *unpack(const struct gp_rans_map *m, const uint8_t *in, int width, uint8_t *line)
 {
 	m->packing->unpack(in, m->row, width, m->unpacked);
@@ -91,10 +92,20 @@ static void pack(const struct gp_rans_map *m, const uint8_t *line, int width, ui
 	m->packing->pack(m->unpacked, m->row, width, out);
 }
 
-static void count(struct gp_rans_map *m, const uint8_t *codes, const uint8_t *residuals)
+/* Codes of a row, packed and not, as the symbols that are coded of them. */
+static void count(struct gp_rans_map *m, const uint8_t *line, const uint8_t *packed, int width,
+		  struct gp_rans_counts *counts)
 {
-	gp_rans_count(codes, m->row, &m->of_codes);
-	gp_rans_count(residuals, m->row, &m->of_residuals);
+	uint8_t *pairs = (uint8_t *)(void *)m->unpacked;
+	if (width > SYMBOL_BITS / 2) {
+		gp_rans_count(line, m->row, counts);
+	} else if (SYMBOL_BITS % width == 0) {
+		gp_rans_count(packed, packed_row(m, width), counts);
+	} else { /* 3 bits */
+		for (size_t i = 0; i < m->row / 2; i++)
+			pairs[i] = (uint8_t)(line[2 * i] | line[2 * i + 1] << width);
+		gp_rans_count(pairs, m->row / 2, counts);
+	}
 }
 
 static uint64_t cost(struct gp_rans_map *m, const struct gp_rans_counts *parts, int width)
@@ -104,11 +115,17 @@ static uint64_t cost(struct gp_rans_map *m, const struct gp_rans_counts *parts, 
 	gp_rans_counts_add(parts, counts);
 	for (int i = 0; i < GP_RANS_SYMBOLS; i++)
 		total += counts[i];
-	gp_rans_table_fit(&m->fit, counts, total, width);
+	gp_rans_table_fit(&m->fit, counts, total, SYMBOL_BITS / width * width);
 	return gp_rans_table_cost(&m->fit, counts);
 }
 
-/* All rows; every COUNT_EACH-th is counted, and so is the first. False: stopped. */
+/* Not the same row of all images, so that no height hides the others; the first is one of them. */
+static bool is_counted(uint64_t row)
+{
+	return (row + row / 4 + row / 16) % COUNT_EACH == 0;
+}
+
+/* All rows. False: stopped. */
 static bool make_residuals(struct gp_rans_map *m, const struct gp_codec_pass *pass, int width, const uint8_t *in,
 			   uint8_t *out)
 {
@@ -121,10 +138,12 @@ static bool make_residuals(struct gp_rans_map *m, const struct gp_codec_pass *pa
 		const uint8_t *row = width == 8 ? in : unpack(m, in, width, m->line[r % 2]);
 		uint8_t *residuals = width == 8 ? out : m->line[2];
 		gp_map_residuals(row, r % m->image ? up : NULL, m->row, m->channels, mask, residuals);
-		if (r % COUNT_EACH == 0)
-			count(m, row, residuals);
 		if (width < 8)
 			pack(m, residuals, width, out);
+		if (is_counted(r)) {
+			count(m, row, in, width, &m->of_codes);
+			count(m, residuals, out, width, &m->of_residuals);
+		}
 		up = row;
 	}
 	return true;

@@ -19,7 +19,7 @@ struct gp_rans_map {
 	uint64_t rows, image;     /* rows of the tensor, 0: it is none that can be foretold; and of an image */
 	uint8_t *line[3];         /* of `row` codes each */
 	uint16_t *unpacked;       /* of `row` codes */
-	uint8_t *residuals;       /* `most` bytes; NULL on an end that only decodes */
+	uint8_t *residuals;       /* as many bytes as a payload has; NULL on an end that only decodes */
 	struct gp_rans_table fit; /* of the sample */
 	struct gp_rans_counts of_codes, of_residuals;
 	const struct gp_rans_loops *loops;
