@@ -50,9 +50,9 @@ seeds=${SEEDS:-1 2 3} threads=${THREADS:-1}                              # threa
 fit=${FIT:-200}                                                          # steps of insert-fit before a training; 0: none
 epochs=${EPOCHS:-2} rate=${RATE:-0.0005} chunks=${CHUNKS:-8} cut=${CUT:-1:-1} # of pictures
 cifar_epochs=${CIFAR_EPOCHS:-$epochs} cifar_rate=${CIFAR_RATE:-0.01}
-text_model=${TEXT_MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024} rows=${ROWS:-10000} max=${MAX:-128}
+text_model=${TEXT_MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024} rows=${ROWS:-48000} max=${MAX:-128}
 bucket=${BUCKET:-32} # batches whose texts are put together by length
-text_epochs=${TEXT_EPOCHS:-${EPOCHS:-3}} text_rate=${TEXT_RATE:-2e-4} text_cut=${TEXT_CUT:-type1}
+text_epochs=${TEXT_EPOCHS:-${EPOCHS:-1}} text_rate=${TEXT_RATE:-2e-4} text_cut=${TEXT_CUT:-type1}
 codecs=${CODECS-raw
 	uniform:bits=8 uniform:bits=8+rans uniform:bits=6 uniform:bits=6+rans uniform:bits=4 uniform:bits=4+rans
 	sortquant:bits=6,split=2 sortquant:bits=4,split=2 sortquant:bits=2,split=2 sortquant:bits=3,split=1 kmeans:bits=4
@@ -70,6 +70,8 @@ codecs=${CODECS-raw
 	block:bits=5,dim=channel,zero=asym+rans/uniform:bits=8+rans block:bits=4,dim=channel,zero=asym+rans/uniform:bits=8+rans
 	block:bits=3,dim=channel,zero=asym+rans/uniform:bits=8+rans block:bits=4,size=128,zero=asym+rans/uniform:bits=8+rans
 	block:bits=4,size=128+rans/uniform:bits=8+rans block:bits=3,size=128+rans/uniform:bits=8+rans
+	uniform:bits=8+rans:predict=map/block:bits=6,size=128+rans uniform:bits=8+rans:predict=map/block:bits=5,size=128+rans
+	uniform:bits=6+rans:predict=map/block:bits=5,size=128+rans uniform:bits=8+rans:predict=map/uniform:bits=8+rans
 	uniform:bits=5+rans/uniform:bits=8+rans block:bits=4,size=128+rans/raw raw/block:bits=4,size=128+rans
 	smaq:main=6,outlier=8 qsgd:bits=4 alq:bits=4 topk:ratio=0.1+uniform:bits=8 poweriter:rank=4}
 insertions=${INSERTIONS-insert-up=bottleneck:dim=8,start=pca;raw insert-up=bottleneck:dim=8,start=pca;block:bits=4,size=32
