@@ -379,8 +379,8 @@ struct daemon {
 	bool stopping;
 };
 
-#define LEAVE_S_LEAST                                                                                                  \
-	10 /* for all threads to end and the runs of --state-dir to be given back, whatever --drain-for says */
+/* For all threads to end and the runs of --state-dir to be given back, whatever --drain-for says. */
+#define LEAVE_S_LEAST 10
 
 static const char *left_port_file; /* what a signal's handler may still take away */
 

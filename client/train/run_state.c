@@ -59,8 +59,7 @@ static enum gp_status check_samples(const struct gp_run_state *r, const struct g
 	if (r->o.samples > 0 && before && strcmp(before, now) != 0)
 		GP_FAIL(err, GP_INVALID,
 			"--resume: --data has %s training samples now, but had %.20s when the run was at its "
-			"checkpoint; "
-			"bring the samples back that it had, or begin a new run",
+			"checkpoint; bring the samples back that it had, or begin a new run",
 			now, before);
 	return GP_OK;
 }
@@ -72,8 +71,7 @@ static enum gp_status check_eval(const struct gp_run_state *r, const struct gp_p
 	if (r->o.eval != GP_RUN_EVAL_ANY && before && strcmp(before, eval_text(r->o.eval)) != 0)
 		GP_FAIL(err, GP_INVALID,
 			"--resume: the run was begun with%s evaluations, before which --recalibrate takes the "
-			"statistics "
-			"that it goes on with: %s",
+			"statistics that it goes on with: %s",
 			evaluates ? "out" : "", evaluates ? "give --no-eval again" : "leave --no-eval out");
 	return GP_OK;
 }
@@ -113,8 +111,7 @@ static enum gp_status take_checkpoint(struct gp_run_state *r, uint64_t step, str
 	if (opened == GP_NOMEM || opened == GP_IO) /* which may pass: it is not to be lost for that */
 		GP_FAIL(err, opened,
 			"--resume: a checkpoint cannot be read: %s; try again, or move the folder of that step away to "
-			"go "
-			"on from an older one",
+			"go on from an older one",
 			damage.text);
 	if (opened != GP_OK) {
 		gp_log(main, GP_LOG_WARN, "left out: %s", damage.text);
