@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of codes and what their neighbours foretell. See map_loops.h.
- * Test: tests/unit/test_codec_rans.c
+ * Test: tests/unit/test_codec_rans_map.c
  */
 #include "kernels/loops/map_loops.h"
 

@@ -10,7 +10,7 @@
  * every instruction set.
  *
  * Threads: any; the functions touch only memory that the caller hands them. Test:
- * tests/unit/test_codec_rans.c
+ * tests/unit/test_codec_rans_map.c
  */
 #ifndef GP_MAP_LOOPS_H
 #define GP_MAP_LOOPS_H

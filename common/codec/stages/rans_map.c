@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Codes of feature maps, foretold. See rans_map.h. Test: tests/unit/test_codec_rans.c
+ * Codes of feature maps, foretold. See rans_map.h. Test: tests/unit/test_codec_rans_map.c
  */
 #include "common/codec/stages/rans_map.h"
 

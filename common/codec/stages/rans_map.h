@@ -5,7 +5,7 @@
  * likewise, and back. A sample says whether that will take fewer bits.
  * Layout: common/CODECS.md, section rans.
  *
- * Threads: one at a time. Test: tests/unit/test_codec_rans.c
+ * Threads: one at a time. Test: tests/unit/test_codec_rans_map.c
  */
 #ifndef GP_RANS_MAP_H
 #define GP_RANS_MAP_H
