@@ -15,10 +15,10 @@
 #include "common/codec/codec.h"
 #include "common/codec/codec_impl.h"
 #include "kernels/loops/map_loops.h"
+#include "tests/unit/rans_rig.h"
 
 enum { MOST = 200000 };
 static float bell[MOST];
-static const struct gp_codec_pass once; /* of a codec that nobody stops */
 
 static int make_noise(void **state)
 {
@@ -80,33 +80,6 @@ static void fill_map(float *x, const struct gp_shape *s, bool rough)
 	}
 }
 
-/* Bytes with `spec`, whose tensor has to arrive as without `+rans...`. */
-static size_t bytes_of_map(const char *spec, const struct gp_shape *shape, const float *x)
-{
-	char plain[80];
-	struct gp_err err;
-	const size_t n = (size_t)gp_shape_elements(shape);
-	float *y = malloc(2 * n * sizeof *y), *z = y + n;
-	size_t len[2];
-	snprintf(plain, sizeof plain, "%.*s", (int)(strstr(spec, "+rans") - spec), spec);
-	for (int i = 0; i < 2; i++) {
-		struct gp_codec_spec parsed;
-		struct gp_codec *c;
-		if (gp_codec_spec_parse(i ? spec : plain, &parsed, &err) != GP_OK ||
-		    gp_codec_new(&parsed, shape, 1, &c, &err) != GP_OK)
-			fail_msg("%s: %s", spec, err.text);
-		uint8_t *out = malloc(gp_codec_bound(c));
-		assert_int_equal(gp_codec_encode(c, x, 0, out, gp_codec_bound(c), &len[i], &err), GP_OK);
-		if (gp_codec_decode(c, (struct gp_span){out, len[i]}, i ? z : y, &err) != GP_OK)
-			fail_msg("%s: %s", spec, err.text);
-		free(out);
-		gp_codec_free(c);
-	}
-	assert_memory_equal(y, z, n * sizeof *y);
-	free(y);
-	return len[1];
-}
-
 static void maps_take_fewer_bits_where_pixels_are_like_their_neighbours(void **state)
 {
 	(void)state;
@@ -118,9 +91,9 @@ static void maps_take_fewer_bits_where_pixels_are_like_their_neighbours(void **s
 		snprintf(with, sizeof with, "uniform:bits=%d+rans:predict=map", bits);
 		snprintf(without, sizeof without, "uniform:bits=%d+rans", bits);
 		fill_map(x, &map, true);
-		assert_in_range(bytes_of_map(with, &map, x), 0, bytes_of_map(without, &map, x) + 1);
+		assert_in_range(rans_rig_bytes(with, &map, x), 0, rans_rig_bytes(without, &map, x) + 1);
 		fill_map(x, &map, false);
-		const size_t foretold_bytes = bytes_of_map(with, &map, x), bytes = bytes_of_map(without, &map, x);
+		const size_t foretold_bytes = rans_rig_bytes(with, &map, x), bytes = rans_rig_bytes(without, &map, x);
 		if (bits >= 5)
 			assert_in_range(foretold_bytes, 0, bytes * 2 / 3);
 		else
@@ -139,8 +112,8 @@ static void low_images_are_foretold_too(void **state)
 		const struct gp_shape map = {.ndim = 4, .dim = {64 / heights[i], heights[i], 64, 32}};
 		for (int64_t e = 0; e < (int64_t)gp_shape_elements(&map); e++)
 			x[e] = bell[e % (64 * 32) + e / (heights[i] * 64 * 32) * 64 * 32];
-		const size_t with = bytes_of_map("uniform:bits=8+rans:predict=map", &map, x);
-		assert_in_range(with, 0, bytes_of_map("uniform:bits=8+rans", &map, x) * 7 / 8);
+		const size_t with = rans_rig_bytes("uniform:bits=8+rans:predict=map", &map, x);
+		assert_in_range(with, 0, rans_rig_bytes("uniform:bits=8+rans", &map, x) * 7 / 8);
 	}
 	free(x);
 }
@@ -157,7 +130,7 @@ static void joined_codes_are_counted_together(void **state)
 			x[e] = bell[e / 16 * 7 % MOST] + (e % 16 % 2 ? 0.5f : 0);
 		snprintf(with, sizeof with, "uniform:bits=%d+rans:predict=map", bits);
 		snprintf(without, sizeof without, "uniform:bits=%d+rans", bits);
-		assert_in_range(bytes_of_map(with, &map, x), 0, bytes_of_map(without, &map, x) + 8);
+		assert_in_range(rans_rig_bytes(with, &map, x), 0, rans_rig_bytes(without, &map, x) + 8);
 	}
 	free(x);
 }
@@ -191,21 +164,9 @@ static void whatever_is_no_map_comes_back_all_the_same(void **state)
 		for (size_t k = 0; k < sizeof specs / sizeof specs[0]; k++) {
 			for (int64_t e = 0; e < (int64_t)gp_shape_elements(&shapes[i]); e++)
 				x[e] = (float)(e / 640 % 7) + bell[e % MOST] / 30;
-			bytes_of_map(specs[k], &shapes[i], x);
+			rans_rig_bytes(specs[k], &shapes[i], x);
 		}
 	free(x);
-}
-
-/* A payload in memory of its own, so that a sanitizer sees what lies behind it. */
-static enum gp_status expanded(void *rans, const uint8_t *bytes, size_t len, size_t most)
-{
-	static uint8_t back[1 << 16];
-	struct gp_err err;
-	uint8_t *exact = malloc(len ? len : 1);
-	memcpy(exact, bytes, len);
-	const enum gp_status status = gp_codec_rans.expand(rans, &once, (struct gp_span){exact, len}, back, most, &err);
-	free(exact);
-	return status;
 }
 
 static void what_is_said_of_foretold_codes_is_checked(void **state)
@@ -227,27 +188,27 @@ static void what_is_said_of_foretold_codes_is_checked(void **state)
 		in[4 + i] = (uint8_t)(i / 8 % 16 * 3 + i / 128 * 5);
 	assert_int_equal(gp_codec_rans.open(&predicts, &setup, &rans, &err), GP_OK);
 	gp_codec_rans.tell(rans, &codes, 1);
-	assert_true(gp_codec_rans.squeeze(rans, &once, (struct gp_span){in, sizeof in}, out, &len));
+	assert_true(gp_codec_rans.squeeze(rans, &rans_rig_pass, (struct gp_span){in, sizeof in}, out, &len));
 	assert_int_equal(out[0], 8);
 	assert_int_equal(gp_get_u32(out + 1), 4);
-	assert_int_equal(gp_codec_rans.expand(rans, &once, (struct gp_span){out, len}, back, sizeof back, &err), GP_OK);
+	assert_int_equal(gp_codec_rans.expand(rans, &rans_rig_pass, (struct gp_span){out, len}, back, sizeof back, &err), GP_OK);
 	assert_memory_equal(back, in, sizeof in);
 	for (size_t cut = 0; cut < len; cut++)
-		assert_int_equal(expanded(rans, out, cut, sizeof back), GP_PROTO);
+		assert_int_equal(rans_rig_expand(rans, out, cut, back, sizeof back), GP_PROTO);
 	out[1] = 5; /* their last byte would be behind the end */
-	assert_int_equal(expanded(rans, out, len, sizeof back), GP_PROTO);
+	assert_int_equal(rans_rig_expand(rans, out, len, back, sizeof back), GP_PROTO);
 	gp_put_u32(out + 1, UINT32_MAX);
-	assert_int_equal(expanded(rans, out, len, sizeof back), GP_PROTO);
+	assert_int_equal(rans_rig_expand(rans, out, len, back, sizeof back), GP_PROTO);
 	gp_put_u32(out + 1, 4);
 	out[0] = 9;
-	assert_int_equal(expanded(rans, out, len, sizeof back), GP_PROTO);
+	assert_int_equal(rans_rig_expand(rans, out, len, back, sizeof back), GP_PROTO);
 	out[0] = 7; /* other codes, but codes */
-	assert_int_equal(expanded(rans, out, len, sizeof back), GP_OK);
+	assert_int_equal(rans_rig_expand(rans, out, len, back, sizeof back), GP_OK);
 	gp_codec_rans.close(rans);
 	setup.shape = (struct gp_shape){.ndim = 2, .dim = {16, 128}};
 	assert_int_equal(gp_codec_rans.open(&predicts, &setup, &rans, &err), GP_OK);
 	out[0] = 8;
-	assert_int_equal(expanded(rans, out, len, sizeof back), GP_PROTO);
+	assert_int_equal(rans_rig_expand(rans, out, len, back, sizeof back), GP_PROTO);
 	gp_codec_rans.close(rans);
 }
 

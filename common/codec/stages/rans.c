@@ -6,12 +6,13 @@
  * packed codes lie (gp_codec_ops.codes); all other bytes are symbols of 8 bits. A
  * stretch that a sample shows not to pay is stored, and a payload of which nothing
  * pays goes on without the stage. With predict=map codes of feature maps are
- * foretold before (rans_map.h).
+ * foretold before, with tables=channel each group of channels has stretches of its
+ * own (rans_order.h).
  * Test: tests/unit/test_codec_rans.c, test_codec.c
  */
 #include "common/codec/codec_impl.h"
 #include "common/codec/codec_sample.h"
-#include "common/codec/stages/rans_map.h"
+#include "common/codec/stages/rans_order.h"
 #include "common/codec/stages/rans_table.h"
 #include "kernels/loops/codec_loops.h"
 
@@ -66,13 +67,18 @@ struct rans {
 	uint16_t unpacked[BLOCK];
 	struct stretch stretch[2]; /* of the payload that comes */
 	int waiting;               /* those of them that were read and are not yet decoded */
-	bool predicts;
-	struct gp_rans_map map; /* of codes that are foretold */
+	bool predicts, by_channel;   /* the keys */
+	struct gp_rans_order order;
+	int done;                        /* to the codes of the payload that comes */
+	const struct gp_rans_plan *plan; /* of its channels, with GP_RANS_PLANES */
 };
 
-/* A body with predict=map begins with a byte, the width of the codes that were foretold. It is 0 where none were; else the
- * place at which they begin follows. */
-enum { MAP_NONE = 1, MAP_HEAD = 1 + 4 };
+enum { PREDICT, TABLES }; /* keys */
+
+/* A body with predict=map or tables=channel begins with a byte, the width of the codes that were arranged, which is 0 where none
+ * were, and, with tables=channel, what was done to them. The place at which they begin follows a width, and behind it the order of
+ * planes. */
+enum { ORDER_NONE = 1, ORDER_HEAD = 1 + 4, ORDER_WIDTH = 15 };
 
 /* --- open ------------------------------------------------------------------------------------------------------- */
 
@@ -90,7 +96,7 @@ static uint64_t state_bytes(const double *value, const struct gp_codec_setup *se
 {
 	const size_t most = most_symbols(setup);
 	return sizeof(struct rans) + (setup->encodes ? 3 * most + list_room(most) + 64 : 0) +
-	       (value[0] > 0 ? gp_rans_map_bytes(setup) : 0);
+	       gp_rans_order_bytes(setup, value[PREDICT] > 0, value[TABLES] > 0);
 }
 
 static void close_rans(void *state)
@@ -98,15 +104,14 @@ static void close_rans(void *state)
 	struct rans *r = state;
 	if (r) {
 		gp_free_aligned(r->symbols);
-		gp_rans_map_close(&r->map);
+		gp_rans_order_close(&r->order);
 	}
 	gp_free(r);
 }
 
 static enum gp_status allocate(struct rans *r, const struct gp_codec_setup *setup, struct gp_err *err)
 {
-	if (r->predicts)
-		GP_TRY(gp_rans_map_open(&r->map, setup, err));
+	GP_TRY(gp_rans_order_open(&r->order, setup, r->predicts, r->by_channel, err));
 	if (!setup->encodes)
 		return GP_OK;
 	r->symbols = gp_alloc_aligned(3 * r->most + list_room(r->most) + 64);
@@ -123,7 +128,8 @@ static enum gp_status open_rans(const double *value, const struct gp_codec_setup
 	void *p;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct rans), err));
 	struct rans *r = p;
-	r->predicts = value[0] > 0;
+	r->predicts = value[PREDICT] > 0;
+	r->by_channel = value[TABLES] > 0;
 	r->loops = gp_rans_loops_choose();
 	r->packing = gp_codec_loops_choose();
 	r->most = most_symbols(setup);
@@ -313,6 +319,23 @@ static bool encode_codes(struct writer *w, const struct gp_codec_codes *c)
 	return encode_range(w, c->at, c->count / (uint64_t)joined, joined * c->width);
 }
 
+/* The same for planes. A group ends at a whole byte. */
+static bool encode_groups(struct writer *w, const struct gp_codec_codes *c)
+{
+	const struct rans *r = w->r;
+	const uint64_t joined = SYMBOL_MAX / (uint64_t)c->width, symbols = c->count / joined;
+	const int width = (int)joined * c->width;
+	uint64_t at = 0;
+	for (size_t g = 0; g < r->plan->groups; g++) {
+		const uint64_t end = r->plan->end[g] * gp_rans_order_pixels(&r->order) / joined;
+		const uint64_t n = (g + 1 < r->plan->groups ? end / 8 * 8 : symbols) - at;
+		if (!encode_range(w, c->at + at / 8 * (uint64_t)width, n, width))
+			return false;
+		at += n;
+	}
+	return true;
+}
+
 /* Whether the codes follow `at` and lie in the payload, as a quantizer should have said. */
 static bool usable(const struct gp_codec_codes *c, size_t at, size_t len)
 {
@@ -321,41 +344,57 @@ static bool usable(const struct gp_codec_codes *c, size_t at, size_t len)
 }
 
 /* The codes of the whole tensor, if they are there. */
-static const struct gp_codec_codes *codes_of_map(const struct rans *r, size_t len)
+static const struct gp_codec_codes *codes_of_tensor(const struct rans *r, size_t len)
 {
-	const uint64_t wanted = gp_rans_map_codes(&r->map);
+	const uint64_t wanted = gp_rans_order_codes(&r->order);
 	for (int i = 0; i < r->count; i++)
 		if (wanted > 0 && r->codes[i].count == wanted && usable(&r->codes[i], 0, len))
 			return &r->codes[i];
 	return NULL;
 }
 
-/* Writes what a body with predict=map begins with, and lets `in` be the residuals where that pays. Returns the bytes. */
-static size_t foretell(struct rans *r, const struct gp_codec_pass *pass, struct gp_span *in, uint8_t *out)
+/* Writes what such a body begins with, and lets `in` have the codes as arranged where that pays. Returns the bytes: none where
+ * there is no room for them. */
+static size_t arrange(struct rans *r, const struct gp_codec_pass *pass, const struct gp_codec_codes *c, struct gp_span *in,
+		      uint8_t *out, size_t most)
 {
-	const struct gp_codec_codes *c = codes_of_map(r, in->len);
+	const size_t planes = r->by_channel && c ? sizeof(uint16_t) * r->order.channels : 0;
+	if (most < ORDER_HEAD + planes)
+		return 0;
 	out[0] = 0;
-	if (!c || !gp_rans_map_foretell(&r->map, pass, c, *in, in))
-		return MAP_NONE;
-	out[0] = (uint8_t)c->width;
+	r->done = c ? gp_rans_order_arrange(&r->order, pass, c, *in, in, &r->plan) : 0;
+	if (!r->done)
+		return ORDER_NONE;
+	out[0] = (uint8_t)(c->width | (r->by_channel ? r->done : 0));
 	gp_put_u32(out + 1, (uint32_t)c->at);
-	return MAP_HEAD;
+	if (!(r->done & GP_RANS_PLANES))
+		return ORDER_HEAD;
+	for (size_t i = 0; i < r->order.channels; i++) {
+		out[ORDER_HEAD + 2 * i] = (uint8_t)r->plan->order[i];
+		out[ORDER_HEAD + 2 * i + 1] = (uint8_t)(r->plan->order[i] >> 8);
+	}
+	return ORDER_HEAD + planes;
 }
 
 static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t *len)
 {
 	struct rans *r = state;
 	const size_t most = gp_sample_most(in.len);
-	if (r->predicts && most < MAP_HEAD)
-		return false;
-	const size_t head = r->predicts ? foretell(r, pass, &in, out) : 0;
+	const struct gp_codec_codes *arranged = codes_of_tensor(r, in.len);
+	size_t head = 0, at = 0;
+	r->done = 0;
+	if (r->predicts || r->by_channel) {
+		head = arrange(r, pass, arranged, &in, out, most);
+		if (head == 0)
+			return false;
+	}
 	struct writer w = {.r = r, .pass = pass, .in = in, .out = out + head, .most = most - head};
-	size_t at = 0;
 	for (int i = 0; i < r->count; i++) {
 		const struct gp_codec_codes *c = &r->codes[i];
 		if (!usable(c, at, in.len))
 			continue;
-		if (!encode_range(&w, at, c->at - at, SYMBOL_MAX) || !encode_codes(&w, c))
+		const bool planes = c == arranged && r->done & GP_RANS_PLANES;
+		if (!encode_range(&w, at, c->at - at, SYMBOL_MAX) || !(planes ? encode_groups : encode_codes)(&w, c))
 			return false;
 		at = c->at + (c->count * (uint64_t)c->width + 7) / 8;
 	}
@@ -554,23 +593,31 @@ static enum gp_status expand_piece(struct rans *r, struct gp_span *in, uint8_t *
 	return GP_OK;
 }
 
-/* What a body with predict=map begins with is cut off `in`; *width 0: nothing of the `len` bytes was foretold. */
-static enum gp_status read_map(const struct rans *r, struct gp_span *in, size_t len, int *width, size_t *at,
-			       struct gp_err *err)
+/* What such a body begins with is cut off `in`; *width 0: nothing was done to codes of the `len` bytes. */
+static enum gp_status read_order(struct rans *r, struct gp_span *in, size_t len, int *width, size_t *at, struct gp_err *err)
 {
-	if (in->len < MAP_NONE || (in->data[0] > 0 && in->len < MAP_HEAD))
-		GP_FAIL(err, GP_PROTO, "rans: the payload ends before it has said which codes are foretold");
-	*width = in->data[0];
+	const uint64_t codes = gp_rans_order_codes(&r->order);
+	if (in->len < ORDER_NONE || (in->data[0] > 0 && in->len < ORDER_HEAD))
+		GP_FAIL(err, GP_PROTO, "rans: the payload ends before it has said which codes are foretold or by channel");
+	*width = in->data[0] & ORDER_WIDTH;
+	r->done = in->data[0] & ~ORDER_WIDTH;
+	if (*width > SYMBOL_MAX || (*width == 0) != (in->data[0] == 0))
+		GP_FAIL(err, GP_PROTO, "rans: a body begins with 0x%02x, which says nothing of codes", in->data[0]);
 	*at = *width > 0 ? gp_get_u32(in->data + 1) : 0;
-	const size_t head = *width > 0 ? MAP_HEAD : MAP_NONE;
+	const size_t head = *width > 0 ? ORDER_HEAD : ORDER_NONE;
 	*in = (struct gp_span){in->data + head, in->len - head};
-	if (*width > SYMBOL_MAX)
-		GP_FAIL(err, GP_PROTO, "rans: codes of %d bits are foretold", *width);
-	if (*width > 0 && gp_rans_map_codes(&r->map) == 0)
-		GP_FAIL(err, GP_PROTO, "rans: codes are foretold of a tensor that is no feature map");
-	if (*at > len || gp_rans_map_codes(&r->map) / 8 * (uint64_t)*width > len - *at)
-		GP_FAIL(err, GP_PROTO, "rans: the codes that are foretold do not lie in the %zu bytes", len);
-	return GP_OK;
+	if (*width == 0)
+		return GP_OK;
+	if (!r->by_channel && r->done == 0)
+		r->done = GP_RANS_FORETOLD;
+	else if (!r->by_channel || r->done == 0)
+		GP_FAIL(err, GP_PROTO, "rans: 0x%02x is not what can be done to codes", r->done);
+	const int can = (r->order.predicts ? GP_RANS_FORETOLD : 0) | (r->order.by_channel ? GP_RANS_PLANES : 0);
+	if (r->done & ~can)
+		GP_FAIL(err, GP_PROTO, "rans: 0x%02x was done to codes of a tensor for which 0x%02x is possible", r->done, can);
+	if (*at > len || codes / 8 * (uint64_t)*width > len - *at)
+		GP_FAIL(err, GP_PROTO, "rans: the codes that are foretold or by channel do not lie in the %zu bytes", len);
+	return r->done & GP_RANS_PLANES ? gp_rans_order_read(&r->order, in, err) : GP_OK;
 }
 
 static enum gp_status expand_pieces(struct rans *r, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out,
@@ -593,10 +640,10 @@ static enum gp_status expand(void *state, const struct gp_codec_pass *pass, stru
 	struct rans *r = state;
 	int width = 0;
 	size_t at = 0;
-	if (r->predicts)
-		GP_TRY(read_map(r, &in, len, &width, &at, err));
+	if (r->predicts || r->by_channel)
+		GP_TRY(read_order(r, &in, len, &width, &at, err));
 	GP_TRY(expand_pieces(r, pass, in, out, len, err));
-	return width > 0 ? gp_rans_map_restore(&r->map, pass, width, out + at, err) : GP_OK;
+	return width > 0 ? gp_rans_order_restore(&r->order, pass, r->done, width, out + at, err) : GP_OK;
 }
 
 /* For each byte, which is up to 8/5 symbols, with the portable loops; a table for every SHORTEST symbols included. */
@@ -609,9 +656,13 @@ static uint64_t foretold_ns(const struct gp_codec_setup *setup)
 	return setup->shape.ndim == 4 && setup->shape.dim[3] < WIDE ? NARROW_NS : WIDE_NS;
 }
 
+/* Up to 8 codes of a byte again, each to a plane of its own. */
+#define PLANES_NS 64
+
 static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 {
-	return gp_codec_work_times(setup->n, BYTE_NS + (value[0] > 0 ? foretold_ns(setup) : 0));
+	const uint64_t arranged = (value[PREDICT] > 0 ? foretold_ns(setup) : 0) + (value[TABLES] > 0 ? PLANES_NS : 0);
+	return gp_codec_work_times(setup->n, BYTE_NS + arranged);
 }
 
 const struct gp_codec_ops gp_codec_rans = {
@@ -625,13 +676,19 @@ const struct gp_codec_ops gp_codec_rans = {
 			 "ef+topk:ratio=0.5+uniform:bits=8+rans", "smaq+rans", "uniform:bits=3+rans",
 			 "uniform:bits=5+rans", "uniform:bits=1+rans", "poweriter:rank=8,iters=3+uniform:bits=7+rans",
 			 "uniform:bits=8+rans:predict=map", "block:bits=6,dim=channel,zero=asym+rans:predict=map",
-			 "uniform:bits=3+rans:predict=map")},
-	.keys = 1,
-	.key = {{.name = "predict",
-		 .max = 1,
-		 .words = "none|map",
-		 .later = true,
-		 .help = "map: codes of a feature map are foretold from the pixels beside and above them"}},
+			 "uniform:bits=3+rans:predict=map", "uniform:bits=6+rans:tables=channel",
+			 "block:bits=4,size=128+rans:predict=map,tables=channel")},
+	.keys = 2,
+	.key = {[PREDICT] = {.name = "predict",
+			     .max = 1,
+			     .words = "none|map",
+			     .later = true,
+			     .help = "map: codes of a feature map are foretold from the pixels beside and above them"},
+		[TABLES] = {.name = "tables",
+			    .max = 1,
+			    .words = "all|channel",
+			    .later = true,
+			    .help = "channel: channels, in groups of those that are alike, have frequencies of their own"}},
 	.bytes = state_bytes,
 	.work = work,
 	.open = open_rans,

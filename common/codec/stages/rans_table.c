@@ -69,8 +69,8 @@ void gp_rans_table_fit(struct gp_rans_table *t, const uint32_t *counts, uint64_t
 	make_whole(t);
 }
 
-/* log2(v) * 256, rounded down, 1 <= v <= 4096: each squaring shows one binary digit more. */
-static unsigned log2_of(unsigned v)
+/* Each squaring shows one binary digit more. */
+unsigned gp_rans_log2(unsigned v)
 {
 	unsigned whole = 0, digits = 0;
 	while (v >> (whole + 1))
@@ -93,7 +93,7 @@ uint64_t gp_rans_table_cost(const struct gp_rans_table *t, const uint32_t *count
 		const bool listed = t->freq[s] == 0 || (t->escapes && s == t->escape);
 		const unsigned freq = t->freq[listed ? t->escape : s];
 		cost += (uint64_t)counts[s] *
-			((GP_RANS_BITS << FRACTION) - log2_of(freq) + (listed ? LISTED_BITS << FRACTION : 0));
+			((GP_RANS_BITS << FRACTION) - gp_rans_log2(freq) + (listed ? LISTED_BITS << FRACTION : 0));
 	}
 	return cost;
 }

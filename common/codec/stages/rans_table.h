@@ -26,6 +26,8 @@ struct gp_rans_table {
 void gp_rans_table_fit(struct gp_rans_table *t, const uint32_t *counts, uint64_t total, int width);
 /* Bits that symbols of these counts take, to the next 1/256, listed symbols' bytes included; times 256. */
 uint64_t gp_rans_table_cost(const struct gp_rans_table *t, const uint32_t *counts);
+/* log2(v) * 256, rounded down, 1 <= v <= 4096. */
+unsigned gp_rans_log2(unsigned v);
 /* For encoding. What decoding needs, the loops make of `freq`. */
 void gp_rans_table_entries(const struct gp_rans_table *t, uint32_t *entry);
 /* Returns the bytes written, at most GP_RANS_TABLE_BYTES. */

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `rans:tables=channel`: which channels have a table of frequencies in common. The
+ * codes of a sample are counted for each channel; channels whose codes take about
+ * as many bits follow each other, and one joins the group before it where a table
+ * of its own would take more bytes than it saves. All in integers, so that every
+ * machine makes the same groups.
+ *
+ * Threads: one at a time. Test: tests/unit/test_codec_rans_planes.c
+ */
+#ifndef GP_RANS_CHANNELS_H
+#define GP_RANS_CHANNELS_H
+
+#include "common/codec/codec_impl.h"
+
+enum { GP_RANS_CHANNELS_MOST = 1024 };
+
+/* The codes themselves, and what is left of them where they are foretold. */
+enum { GP_RANS_AS_IS, GP_RANS_LEFT, GP_RANS_KINDS };
+
+struct gp_rans_plan {
+	uint16_t *order; /* the channels, in the order in which their planes come */
+	uint16_t *end;   /* of each group: how many planes come before its end */
+	size_t groups;
+	uint64_t cost; /* bits that all codes take, tables included; times 256 */
+};
+
+struct gp_rans_channels {
+	size_t channels;
+	uint64_t *ranks;                 /* of the channels, by their bits */
+	uint16_t *counts[GP_RANS_KINDS]; /* 256 of each channel; GP_RANS_LEFT: NULL where nothing is foretold */
+	struct gp_rans_plan plan[GP_RANS_KINDS];
+	uint8_t fraction[256]; /* log2(1 + i / 256) * 256 */
+};
+
+/* Bytes that open takes. */
+size_t gp_rans_channels_bytes(size_t channels, bool predicts);
+enum gp_status gp_rans_channels_open(struct gp_rans_channels *c, size_t channels, bool predicts, struct gp_err *err);
+void gp_rans_channels_close(struct gp_rans_channels *c);
+/* Forgets what was counted. */
+void gp_rans_channels_begin(struct gp_rans_channels *c);
+/* Counts the n codes of a row, a multiple of the channels. */
+void gp_rans_channels_count(struct gp_rans_channels *c, int kind, const uint8_t *row, size_t n);
+/* Makes plan[kind] from what was counted. Of `pixels` codes of each channel one in `each` was, of `width` 1..8 bits. */
+void gp_rans_channels_plan(struct gp_rans_channels *c, int kind, int width, uint64_t pixels, uint64_t each);
+
+#endif
