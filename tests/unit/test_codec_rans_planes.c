@@ -156,7 +156,7 @@ static void channels_of_their_own_scale_take_fewer_bits(void **state)
 			const size_t by_channel = rans_rig_bytes(with, &shapes[i], x);
 			const size_t together = rans_rig_bytes(without, &shapes[i], x);
 			if (bits >= 4)
-				assert_in_range(by_channel, 0, together * (bits < 6 ? 19 : 17) / 20);
+				assert_in_range(by_channel, 0, together * (bits < 6 ? 19 : 18) / 20);
 			else
 				assert_in_range(by_channel, 0, together + together / 20);
 		}
