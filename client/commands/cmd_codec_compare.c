@@ -32,9 +32,8 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codecs),
 	 .value = "A,B,...",
-	 .help = "specs, separated by commas, semicolons or spaces; default, with --bits alone: a list of more than "
-		 "eighty "
-		 "chains"},
+	 .help = "specs, separated by commas, semicolons or spaces; default, with --bits alone: a list of about a "
+		 "hundred chains"},
 	{.name = "bits",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(bits),
@@ -89,7 +88,7 @@ static const struct gp_opt_table table = {
 		 "bits per element, for each tensor; and for all together the one whose largest error in a tensor\n"
 		 "is least among those with at most B bits on average over all elements. Every byte of the\n"
 		 "payload counts, also its header of a few bytes: with --bits 4, uniform:bits=4 is a little above.\n"
-		 "Give --codecs, --bits or both; without --codecs, more than eighty chains are tried.\n"
+		 "Give --codecs, --bits or both; without --codecs, about a hundred chains are tried.\n"
 		 "A comma before KEY= belongs to the spec: uniform:bits=8,sortquant:bits=6,split=2 are two codecs.",
 	.examples = "  gpclient codec compare --in acts.safetensors --link 100mbit,20ms \\\n"
 		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n"

@@ -14,7 +14,7 @@
 #include "common/wire/direction.h"
 
 enum {
-	GP_COMPARED_CODECS = 96,
+	GP_COMPARED_CODECS = GP_BEST_CHAINS,
 	GP_COMPARED_TENSORS = 32,
 	GP_COMPARED_NAME = 128,
 	GP_COMPARED_WINDOW = 4 /* of train */

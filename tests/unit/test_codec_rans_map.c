@@ -191,7 +191,8 @@ static void what_is_said_of_foretold_codes_is_checked(void **state)
 	assert_true(gp_codec_rans.squeeze(rans, &rans_rig_pass, (struct gp_span){in, sizeof in}, out, &len));
 	assert_int_equal(out[0], 8);
 	assert_int_equal(gp_get_u32(out + 1), 4);
-	assert_int_equal(gp_codec_rans.expand(rans, &rans_rig_pass, (struct gp_span){out, len}, back, sizeof back, &err), GP_OK);
+	assert_int_equal(
+		gp_codec_rans.expand(rans, &rans_rig_pass, (struct gp_span){out, len}, back, sizeof back, &err), GP_OK);
 	assert_memory_equal(back, in, sizeof in);
 	for (size_t cut = 0; cut < len; cut++)
 		assert_int_equal(rans_rig_expand(rans, out, cut, back, sizeof back), GP_PROTO);

@@ -184,10 +184,12 @@ static void whatever_has_no_planes_comes_back_all_the_same(void **state)
 {
 	(void)state;
 	static const struct gp_shape shapes[] = {
-		{.ndim = 4, .dim = {1, 1, 1, 8}},     {.ndim = 4, .dim = {3, 7, 5, 8}},  {.ndim = 4, .dim = {2, 8, 9, 5}},
-		{.ndim = 4, .dim = {2, 40, 24, 1}},   {.ndim = 4, .dim = {2, 9, 8, 17}}, {.ndim = 4, .dim = {4, 6, 10, 24}},
-		{.ndim = 4, .dim = {1, 4, 1200, 40}}, {.ndim = 3, .dim = {4, 96, 32}},   {.ndim = 3, .dim = {3, 15, 64}},
-		{.ndim = 2, .dim = {4, 1280}},        {.ndim = 2, .dim = {8, 1030}},     {.ndim = 2, .dim = {64, 1024}},
+		{.ndim = 4, .dim = {1, 1, 1, 8}},     {.ndim = 4, .dim = {3, 7, 5, 8}},
+		{.ndim = 4, .dim = {2, 8, 9, 5}},     {.ndim = 4, .dim = {2, 40, 24, 1}},
+		{.ndim = 4, .dim = {2, 9, 8, 17}},    {.ndim = 4, .dim = {4, 6, 10, 24}},
+		{.ndim = 4, .dim = {1, 4, 1200, 40}}, {.ndim = 3, .dim = {4, 96, 32}},
+		{.ndim = 3, .dim = {3, 15, 64}},      {.ndim = 2, .dim = {4, 1280}},
+		{.ndim = 2, .dim = {8, 1030}},        {.ndim = 2, .dim = {64, 1024}},
 		{.ndim = 1, .dim = {4096}},
 	};
 	static const char *const quantizers[] = {

@@ -67,7 +67,7 @@ struct rans {
 	uint16_t unpacked[BLOCK];
 	struct stretch stretch[2]; /* of the payload that comes */
 	int waiting;               /* those of them that were read and are not yet decoded */
-	bool predicts, by_channel;   /* the keys */
+	bool predicts, by_channel; /* the keys */
 	struct gp_rans_order order;
 	int done;                        /* to the codes of the payload that comes */
 	const struct gp_rans_plan *plan; /* of its channels, with GP_RANS_PLANES */
@@ -75,9 +75,9 @@ struct rans {
 
 enum { PREDICT, TABLES }; /* keys */
 
-/* A body with predict=map or tables=channel begins with a byte, the width of the codes that were arranged, which is 0 where none
- * were, and, with tables=channel, what was done to them. The place at which they begin follows a width, and behind it the order of
- * planes. */
+/* A body with predict=map or tables=channel begins with a byte: the width of the codes to which something was done, 0 where
+ * that are none, and with tables=channel what was done to them. Behind a width follow the place at which they begin, and
+ * the order of the planes, if there are any. */
 enum { ORDER_NONE = 1, ORDER_HEAD = 1 + 4, ORDER_WIDTH = 15 };
 
 /* --- open ------------------------------------------------------------------------------------------------------- */
@@ -355,8 +355,8 @@ static const struct gp_codec_codes *codes_of_tensor(const struct rans *r, size_t
 
 /* Writes what such a body begins with, and lets `in` have the codes as arranged where that pays. Returns the bytes: none where
  * there is no room for them. */
-static size_t arrange(struct rans *r, const struct gp_codec_pass *pass, const struct gp_codec_codes *c, struct gp_span *in,
-		      uint8_t *out, size_t most)
+static size_t arrange(struct rans *r, const struct gp_codec_pass *pass, const struct gp_codec_codes *c,
+		      struct gp_span *in, uint8_t *out, size_t most)
 {
 	const size_t planes = r->by_channel && c ? sizeof(uint16_t) * r->order.channels : 0;
 	if (most < ORDER_HEAD + planes)
@@ -594,11 +594,13 @@ static enum gp_status expand_piece(struct rans *r, struct gp_span *in, uint8_t *
 }
 
 /* What such a body begins with is cut off `in`; *width 0: nothing was done to codes of the `len` bytes. */
-static enum gp_status read_order(struct rans *r, struct gp_span *in, size_t len, int *width, size_t *at, struct gp_err *err)
+static enum gp_status read_order(struct rans *r, struct gp_span *in, size_t len, int *width, size_t *at,
+				 struct gp_err *err)
 {
 	const uint64_t codes = gp_rans_order_codes(&r->order);
 	if (in->len < ORDER_NONE || (in->data[0] > 0 && in->len < ORDER_HEAD))
-		GP_FAIL(err, GP_PROTO, "rans: the payload ends before it has said which codes are foretold or by channel");
+		GP_FAIL(err, GP_PROTO,
+			"rans: the payload ends before it has said which codes are foretold or by channel");
 	*width = in->data[0] & ORDER_WIDTH;
 	r->done = in->data[0] & ~ORDER_WIDTH;
 	if (*width > SYMBOL_MAX || (*width == 0) != (in->data[0] == 0))
@@ -614,9 +616,11 @@ static enum gp_status read_order(struct rans *r, struct gp_span *in, size_t len,
 		GP_FAIL(err, GP_PROTO, "rans: 0x%02x is not what can be done to codes", r->done);
 	const int can = (r->order.predicts ? GP_RANS_FORETOLD : 0) | (r->order.by_channel ? GP_RANS_PLANES : 0);
 	if (r->done & ~can)
-		GP_FAIL(err, GP_PROTO, "rans: 0x%02x was done to codes of a tensor for which 0x%02x is possible", r->done, can);
+		GP_FAIL(err, GP_PROTO, "rans: 0x%02x was done to codes of a tensor for which 0x%02x is possible",
+			r->done, can);
 	if (*at > len || codes / 8 * (uint64_t)*width > len - *at)
-		GP_FAIL(err, GP_PROTO, "rans: the codes that are foretold or by channel do not lie in the %zu bytes", len);
+		GP_FAIL(err, GP_PROTO, "rans: the codes that are foretold or by channel do not lie in the %zu bytes",
+			len);
 	return r->done & GP_RANS_PLANES ? gp_rans_order_read(&r->order, in, err) : GP_OK;
 }
 
@@ -688,7 +692,7 @@ const struct gp_codec_ops gp_codec_rans = {
 			    .max = 1,
 			    .words = "all|channel",
 			    .later = true,
-			    .help = "channel: channels, in groups of those that are alike, have frequencies of their own"}},
+			    .help = "channel: groups of channels that are alike have frequencies of their own"}},
 	.bytes = state_bytes,
 	.work = work,
 	.open = open_rans,

@@ -165,7 +165,8 @@ void gp_rans_channels_plan(struct gp_rans_channels *c, int kind, int width, uint
 		add(&both, counts_of(c, kind, p->order[i]), width);
 		weigh(c, &own, width, each);
 		weigh(c, &both, width, each);
-		const bool short_of = (i - begin) * symbols < FEWEST_SYMBOLS || (c->channels - i) * symbols < FEWEST_SYMBOLS;
+		const bool short_of =
+			(i - begin) * symbols < FEWEST_SYMBOLS || (c->channels - i) * symbols < FEWEST_SYMBOLS;
 		if (short_of || both.cost + both.table <= group.cost + group.table + own.cost + own.table) {
 			group = both;
 			continue;

@@ -9,12 +9,14 @@
 #include "kernels/loops/plane_loops.h"
 
 enum {
-	ROW_MOST = 1 << 16,       /* codes of a row, so that lines take 400 KiB at most */
-	PIXELS_MOST = 64,         /* of a row of a tensor that is no map */
-	COUNT_EACH = 4,           /* of so many rows one is counted */
-	COUNT_PIXELS = 32 << 10,  /* about the most that are counted of a channel, which has 16 bits to count */
-	FRACTION = 8,             /* binary digits of a cost */
-	SYMBOL_BITS = 8,          /* of a symbol that is coded, at most: as many codes as have room */
+	ROW_MOST = 1 << 16, /* codes of a row, so that lines take 400 KiB at most */
+	PIXELS_MOST = 64,   /* of a row of a tensor that is no map */
+	COUNT_EACH = 4,     /* of so many rows one is counted, */
+	COUNT_MANY = 8,     /* of so many where there are MANY codes or more */
+	MANY = 1 << 19,
+	COUNT_PIXELS = 32 << 10, /* about the most that are counted of a channel, which has 16 bits to count */
+	FRACTION = 8,            /* binary digits of a cost */
+	SYMBOL_BITS = 8,         /* of a symbol that is coded, at most: as many codes as have room */
 	ALIGN = 64
 };
 
@@ -103,8 +105,8 @@ uint64_t gp_rans_order_bytes(const struct gp_codec_setup *setup, bool predicts, 
 	return room_of(&o, setup).bytes + (plans ? gp_rans_channels_bytes(o.channels, o.predicts) : 0);
 }
 
-enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec_setup *setup, bool predicts, bool by_channel,
-				  struct gp_err *err)
+enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec_setup *setup, bool predicts,
+				  bool by_channel, struct gp_err *err)
 {
 	measure(o, &setup->shape, predicts, by_channel);
 	o->loops = gp_rans_loops_choose();
@@ -121,7 +123,8 @@ enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec
 	o->planes = o->by_channel ? room + r.planes : NULL;
 	o->place = o->by_channel ? (size_t *)(void *)(room + r.place) : NULL;
 	o->arranged = setup->encodes ? room + r.arranged : NULL;
-	return o->by_channel && setup->encodes ? gp_rans_channels_open(&o->groups, o->channels, o->predicts, err) : GP_OK;
+	return o->by_channel && setup->encodes ? gp_rans_channels_open(&o->groups, o->channels, o->predicts, err)
+					       : GP_OK;
 }
 
 void gp_rans_order_close(struct gp_rans_order *o)
@@ -168,7 +171,11 @@ static void count(struct gp_rans_order *o, const uint8_t *line, int width, struc
 		return;
 	}
 	const size_t joined = SYMBOL_BITS / (size_t)width;
-	for (size_t i = 0; i < o->row / joined; i++) {
+	if (joined == 2)
+#pragma omp simd
+		for (size_t i = 0; i < o->row / 2; i++)
+			symbols[i] = (uint8_t)(line[2 * i] | line[2 * i + 1] << width);
+	for (size_t i = 0; joined > 2 && i < o->row / joined; i++) {
 		unsigned symbol = 0;
 		for (size_t k = 0; k < joined; k++)
 			symbol |= (unsigned)line[i * joined + k] << k * (size_t)width;
@@ -191,8 +198,9 @@ static uint64_t cost(struct gp_rans_order *o, int kind, int width, uint64_t each
 
 static uint64_t rows_for_each(const struct gp_rans_order *o)
 {
+	const uint64_t least = gp_rans_order_codes(o) < MANY ? COUNT_EACH : COUNT_MANY;
 	const uint64_t each = gp_rans_order_pixels(o) / COUNT_PIXELS;
-	return each > COUNT_EACH ? each : COUNT_EACH;
+	return each > least ? each : least;
 }
 
 /* Not the same row of all images, so that no height hides the others; the first is one of them. */
@@ -276,8 +284,8 @@ static void pack_planes(const struct gp_rans_order *o, int width, uint8_t *out)
 }
 
 /* All rows, to `out`. False: stopped. */
-static bool arrange_rows(struct gp_rans_order *o, const struct gp_codec_pass *pass, int done, int width, const uint8_t *in,
-			 uint8_t *out)
+static bool arrange_rows(struct gp_rans_order *o, const struct gp_codec_pass *pass, int done, int width,
+			 const uint8_t *in, uint8_t *out)
 {
 	const size_t bytes = packed_row(o, width), pixels = o->row / o->channels;
 	const uint8_t mask = (uint8_t)((1u << width) - 1);

@@ -39,8 +39,8 @@ struct gp_rans_order {
 
 /* Bytes that open takes, for payloads of up to setup->n bytes. */
 uint64_t gp_rans_order_bytes(const struct gp_codec_setup *setup, bool predicts, bool by_channel);
-enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec_setup *setup, bool predicts, bool by_channel,
-				  struct gp_err *err);
+enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec_setup *setup, bool predicts,
+				  bool by_channel, struct gp_err *err);
 void gp_rans_order_close(struct gp_rans_order *o);
 /* Codes of the tensor; 0: nothing can be done to them. */
 uint64_t gp_rans_order_codes(const struct gp_rans_order *o);
