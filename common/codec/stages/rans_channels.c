@@ -10,6 +10,8 @@ enum {
 	SYMBOL_BITS = 8,
 	FRACTION = 8,          /* binary digits of a cost */
 	TABLE_BITS = 280 * 8,  /* of a piece, without the frequencies */
+	PIECE_EACH = 4,        /* of so many symbols of a piece one is counted */
+	LOG2_E = 369,          /* times 256 */
 	FEWEST_SYMBOLS = 2048, /* of a group */
 	RANK_CHANNEL_BITS = 16
 };
@@ -59,12 +61,17 @@ void gp_rans_channels_begin(struct gp_rans_channels *c)
 			memset(c->counts[kind], 0, counts_bytes(c->channels));
 }
 
-void gp_rans_channels_count(struct gp_rans_channels *c, int kind, const uint8_t *row, size_t n)
+void gp_rans_channels_count(struct gp_rans_channels *c, int kind, int width, const uint8_t *row, size_t n)
 {
-	for (size_t at = 0; at < n; at += c->channels) {
+	const size_t joined = SYMBOL_BITS / (size_t)width, step = joined * c->channels;
+	for (; n >= step; row += step, n -= step) {
 		uint16_t *counts = c->counts[kind];
-		for (size_t k = 0; k < c->channels; k++, counts += GP_RANS_SYMBOLS)
-			counts[row[at + k]]++;
+		for (size_t k = 0; k < c->channels; k++, counts += GP_RANS_SYMBOLS) {
+			unsigned symbol = row[k];
+			for (size_t i = 1; i < joined; i++)
+				symbol |= (unsigned)row[i * c->channels + k] << i * (size_t)width;
+			counts[symbol]++;
+		}
 	}
 }
 
@@ -78,39 +85,37 @@ static uint64_t log2_of(const struct gp_rans_channels *c, uint32_t v)
 	return (uint64_t)whole << FRACTION | c->fraction[digits & 255];
 }
 
-/* Codes of one channel or of several, and the bits that they and their table take, times 256. */
+/* Symbols of one channel or of several, and the bits that they and their table take, times 256. */
 struct histogram {
 	uint32_t count[GP_RANS_SYMBOLS];
 	uint64_t cost, table;
 };
 
-/* The entropy of what was counted, for `each` times as many codes. Where a symbol is of several codes, its table has a
- * frequency for each combination. */
-static void weigh(const struct gp_rans_channels *c, struct histogram *h, int width, uint64_t each)
+/* The entropy of what was counted, for `each` times as many symbols. A sample seems to take fewer bits than the whole, whose
+ * frequencies are not quite the same: by half of log2(e) for each frequency and symbol of the sample (Miller's and Madow's
+ * correction). The frequencies with which a piece is coded are those of a sample, too, and cost it as much. */
+static void weigh(const struct gp_rans_channels *c, struct histogram *h, uint64_t each)
 {
-	uint64_t total = 0, parts = 0, frequencies = 1;
-	int first = -1, last = -1;
-	for (int s = 0; s < 1 << width; s++) {
+	uint64_t total = 0, parts = 0, seen = 0;
+	int first = 0, last = 0;
+	for (int s = 0; s < GP_RANS_SYMBOLS; s++) {
 		const uint32_t n = h->count[s];
 		if (n == 0)
 			continue;
-		first = first < 0 ? s : first;
+		first = seen++ ? first : s;
 		last = s;
 		total += n;
 		parts += n * log2_of(c, n);
 	}
 	const uint64_t all = total > 0 ? total * log2_of(c, (uint32_t)total) : 0;
 	h->cost = all > parts ? (all - parts) * each : 0;
-	for (int codes = SYMBOL_BITS / width; codes > 0 && frequencies < GP_RANS_SYMBOLS; codes--)
-		frequencies *= (uint64_t)(last - first + 1);
-	if (frequencies > GP_RANS_SYMBOLS)
-		frequencies = GP_RANS_SYMBOLS;
-	h->table = (TABLE_BITS + frequencies * 8) << FRACTION;
+	h->table = (TABLE_BITS + (uint64_t)(last - first + 1) * 8) << FRACTION;
+	h->table += seen * (each + PIECE_EACH) * LOG2_E / 2;
 }
 
-static void add(struct histogram *h, const uint16_t *counts, int width)
+static void add(struct histogram *h, const uint16_t *counts)
 {
-	for (int s = 0; s < 1 << width; s++)
+	for (int s = 0; s < GP_RANS_SYMBOLS; s++)
 		h->count[s] += counts[s];
 }
 
@@ -120,12 +125,12 @@ static const uint16_t *counts_of(const struct gp_rans_channels *c, int kind, siz
 }
 
 /* The channels by their bits: each goes to its place among those before it. */
-static void rank(struct gp_rans_channels *c, int kind, int width)
+static void rank(struct gp_rans_channels *c, int kind)
 {
 	for (size_t n = 0; n < c->channels; n++) {
 		struct histogram h = {0};
-		add(&h, counts_of(c, kind, n), width);
-		weigh(c, &h, width, 1);
+		add(&h, counts_of(c, kind, n));
+		weigh(c, &h, 1);
 		const uint64_t own = h.cost << RANK_CHANNEL_BITS | n;
 		size_t low = 0, high = n;
 		while (low < high) {
@@ -153,18 +158,18 @@ void gp_rans_channels_plan(struct gp_rans_channels *c, int kind, int width, uint
 	struct gp_rans_plan *p = &c->plan[kind];
 	struct histogram group = {0};
 	const uint64_t symbols = pixels / (uint64_t)(SYMBOL_BITS / width); /* of a channel */
-	rank(c, kind, width);
+	rank(c, kind);
 	p->groups = 0;
 	p->cost = c->channels * sizeof(uint16_t) * 8 << FRACTION;
-	add(&group, counts_of(c, kind, p->order[0]), width);
-	weigh(c, &group, width, each);
+	add(&group, counts_of(c, kind, p->order[0]));
+	weigh(c, &group, each);
 	size_t begin = 0;
 	for (size_t i = 1; i < c->channels; i++) {
 		struct histogram own = {0}, both = group;
-		add(&own, counts_of(c, kind, p->order[i]), width);
-		add(&both, counts_of(c, kind, p->order[i]), width);
-		weigh(c, &own, width, each);
-		weigh(c, &both, width, each);
+		add(&own, counts_of(c, kind, p->order[i]));
+		add(&both, counts_of(c, kind, p->order[i]));
+		weigh(c, &own, each);
+		weigh(c, &both, each);
 		const bool short_of =
 			(i - begin) * symbols < FEWEST_SYMBOLS || (c->channels - i) * symbols < FEWEST_SYMBOLS;
 		if (short_of || both.cost + both.table <= group.cost + group.table + own.cost + own.table) {

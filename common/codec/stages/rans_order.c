@@ -15,7 +15,7 @@ enum {
 	COUNT_MANY = 8,     /* of so many where there are MANY codes or more */
 	MANY = 1 << 19,
 	COUNT_PIXELS = 32 << 10, /* about the most that are counted of a channel, which has 16 bits to count */
-	FRACTION = 8,            /* binary digits of a cost */
+	PAYS = 64,               /* planes are made where they save 1 bit in so many */
 	SYMBOL_BITS = 8,         /* of a symbol that is coded, at most: as many codes as have room */
 	ALIGN = 64
 };
@@ -213,7 +213,7 @@ static void count_kind(struct gp_rans_order *o, int kind, const uint8_t *line, i
 {
 	count(o, line, width, &o->counts[kind]);
 	if (o->by_channel)
-		gp_rans_channels_count(&o->groups, kind, line, o->row);
+		gp_rans_channels_count(&o->groups, kind, width, line, o->row);
 }
 
 static void count_row(struct gp_rans_order *o, const uint8_t *in, uint64_t row, int width)
@@ -244,7 +244,7 @@ static int choose(struct gp_rans_order *o, int width, uint64_t each)
 		if (!o->by_channel)
 			continue;
 		gp_rans_channels_plan(&o->groups, kind, width, pixels, each);
-		if (o->groups.plan[kind].cost < least) {
+		if (o->groups.plan[kind].cost < least - least / PAYS) {
 			best = done | GP_RANS_PLANES;
 			least = o->groups.plan[kind].cost;
 		}
