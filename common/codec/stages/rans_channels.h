@@ -40,8 +40,8 @@ enum gp_status gp_rans_channels_open(struct gp_rans_channels *c, size_t channels
 void gp_rans_channels_close(struct gp_rans_channels *c);
 /* Forgets what was counted. */
 void gp_rans_channels_begin(struct gp_rans_channels *c);
-/* Counts the n codes of a row of pixels, of `width` 1..8 bits: in each channel, as many pixels as have room in 8 bits make a symbol,
- * as in a plane. */
+/* Counts the n codes of a row of pixels, of `width` 1..8 bits: in each channel, as many pixels as have room in 8 bits make a
+ * symbol, as in a plane. */
 void gp_rans_channels_count(struct gp_rans_channels *c, int kind, int width, const uint8_t *row, size_t n);
 /* Makes plan[kind] from what was counted. Of `pixels` codes of each channel one in `each` was, of `width` 1..8 bits. */
 void gp_rans_channels_plan(struct gp_rans_channels *c, int kind, int width, uint64_t pixels, uint64_t each);
