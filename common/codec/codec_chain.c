@@ -264,8 +264,11 @@ void gp_codec_resize(struct gp_codec *c, const struct gp_shape *shape)
 	if (c->two_trees)
 		gp_codec_tree_resize(&c->other, shape);
 	c->bound = gp_codec_tree_bound(&c->tree);
-	for (int i = 0; i < c->stages; i++, c->bound += STAGE_HEAD)
+	for (int i = 0; i < c->stages; i++, c->bound += STAGE_HEAD) {
 		c->stage[i].most = c->bound;
+		if (c->stage[i].ops->reshape)
+			c->stage[i].ops->reshape(c->stage[i].state, byte_value(c, i), shape);
+	}
 }
 
 size_t gp_codec_bound(const struct gp_codec *c)

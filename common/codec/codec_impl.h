@@ -185,8 +185,8 @@ struct gp_codec_ops {
 	/* (optional) passes from here on are over n elements, from 1 to those of the setup, exactly as after an `open` for n;
 	 * what is remembered stays. NULL: always over all. */
 	void (*resize)(void *state, const double *value, uint64_t n);
-	/* `reshape` below, in place of it: where the shape says more than the elements do. One of a single dimension is that of
-	 * rows of the setup's tensor, one after another. */
+	/* `reshape` below, in place of it, also of a byte stage: where the shape says more than the elements do. One of a single
+	 * dimension is that of rows of the setup's tensor, one after another. */
 	/* (optional) bytes of one element's code, for bitshuffle. NULL: 1. */
 	int (*unit)(const double *value);
 	/* (optional) where the codes lie in a body of `len` bytes that was coded from n elements, for byte stages that

@@ -11,6 +11,12 @@ enum { TILE = 16 };
 
 typedef uint8_t vec __attribute__((vector_size(TILE)));
 
+#ifdef __clang__
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else /* before 12, gcc has no other */
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (vec){__VA_ARGS__})
+#endif
+
 GP_INLINE vec load(const uint8_t *p)
 {
 	vec v;
@@ -25,15 +31,16 @@ GP_INLINE void store(vec v, uint8_t *p)
 
 GP_INLINE vec first_halves(vec a, vec b)
 {
-	return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+	return PICK(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
 GP_INLINE vec second_halves(vec a, vec b)
 {
-	return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+	return PICK(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
-/* Rows become columns: in each of the four rounds the bits of a byte's number, its row's first, move up by one place. */
+/* Rows become columns: byte c of row r has the number 16 r + c, 8 bits, and each round rotates them to the left by one, so that
+ * four rounds exchange r and c. */
 GP_INLINE void turn(vec *v)
 {
 	for (int round = 0; round < 4; round++) {
@@ -69,7 +76,7 @@ GP_INLINE void join_tile(const uint8_t *planes, size_t channels, const size_t *p
 		store(v[i], pixels + i * channels);
 }
 
-/* The last tile ends where the last one of n does, and does once more what the one before it has done of it. */
+/* The last tile ends with n: what it has in common with the one before is written twice. */
 GP_INLINE size_t begin_of(size_t at, size_t n)
 {
 	return at + TILE <= n ? at : n - TILE;

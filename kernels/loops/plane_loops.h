@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Bytes of pixels, one for each channel, to planes, which have one channel each,
- * and back. Planes may lie anywhere, so that they come in any order.
+ * and back. Planes may lie anywhere, so that they come in any order. Same bytes with
+ * every instruction set.
  *
  * Threads: any; the functions touch only memory that the caller hands them. Test:
  * tests/unit/test_codec_rans_planes.c

@@ -16,21 +16,24 @@
 #include "common/codec/codec.h"
 #include "tests/codec_specs.h"
 
-enum { STEPS = 2, CHUNKS = 2, KINDS = 4, MOST = 40000 };
+enum { STEPS = 2, CHUNKS = 2, KINDS = 5, MOST = 40000 };
 
 static const struct gp_shape shapes[] = {
-	{.ndim = 4, .dim = {4, 9, 7, 24}},
-	{.ndim = 3, .dim = {3, 32, 48}},
-	{.ndim = 2, .dim = {16, 100}},
-	{.ndim = 1, .dim = {4001}},
+	{.ndim = 4, .dim = {4, 9, 7, 24}}, {.ndim = 3, .dim = {3, 32, 48}},     {.ndim = 2, .dim = {16, 100}},
+	{.ndim = 1, .dim = {4001}},        {.ndim = 4, .dim = {2, 24, 24, 32}},
 };
 
-/* Kinds: normal, as behind a ReLU, over many magnitudes (subnormal ones, too), with many zeros and equal values. */
+/* Kinds: normal, as behind a ReLU, over many magnitudes (subnormal ones, too), with many zeros and equal values, and smooth along a
+ * row with a scale for each channel. */
 static void fill(float *x, uint64_t n, int kind, uint64_t draw)
 {
 	for (uint64_t i = 0; i < n; i++) {
 		const float v = gp_rng_normal(11, draw, i);
-		x[i] = kind == 0 ? v : kind == 1 ? fmaxf(v, 0) : kind == 2 ? ldexpf(v, (int)(i % 180) - 140) : rintf(v);
+		x[i] = kind == 0   ? v
+		       : kind == 1 ? fmaxf(v, 0)
+		       : kind == 2 ? ldexpf(v, (int)(i % 180) - 140)
+		       : kind == 3 ? rintf(v)
+				   : ldexpf((float)(i / 32 % 24) + v, -(int)(i % 32 / 4));
 	}
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensors through a codec with `rans` behind it and through the same without, for tests of what the stage does to codes.
+ * Tensors through a codec with `rans` behind it and through the same without, for tests of what the stage does to codes. Include
+ * it behind cmocka.h.
  */
 #ifndef GP_TEST_RANS_RIG_H
 #define GP_TEST_RANS_RIG_H
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

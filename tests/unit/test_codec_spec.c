@@ -158,6 +158,9 @@ static void a_missing_quantizer_is_raw(void **state)
 	assert_canonical("zstd:level=7", "raw+zstd:level=7");
 	assert_canonical("bitshuffle+zstd", "raw+bitshuffle:unit=0+zstd:level=1");
 	assert_canonical("rans", "raw+rans");
+	assert_canonical("rans:predict=none,tables=all", "raw+rans");
+	assert_canonical("uniform+rans:tables=channel", "uniform:bits=8+rans:tables=channel");
+	assert_canonical("rans:tables=channel,predict=map", "raw+rans:predict=map,tables=channel");
 	assert_canonical("uniform+bitshuffle+rans", "uniform:bits=8+bitshuffle:unit=0+rans");
 	assert_canonical("ef+uniform+zstd", "ef+uniform:bits=8+zstd:level=1");
 }

@@ -165,6 +165,7 @@ static void rans_looks_between_pieces(void **state)
 	(void)state;
 	try_chain("uniform:bits=8+rans", 2, 2);
 	try_chain("ef+block:bits=4+rans", 2, 2);
+	try_chain("uniform:bits=4+rans:tables=channel", 75, 2);
 }
 
 static void quantizers_look_between_their_blocks(void **state)

@@ -6,8 +6,8 @@
  * packed codes lie (gp_codec_ops.codes); all other bytes are symbols of 8 bits. A
  * stretch that a sample shows not to pay is stored, and a payload of which nothing
  * pays goes on without the stage. With predict=map codes of feature maps are
- * foretold before, with tables=channel each group of channels has stretches of its
- * own (rans_order.h).
+ * foretold before that, with tables=channel each group of channels has stretches of
+ * its own (rans_order.h).
  * Test: tests/unit/test_codec_rans.c, test_codec.c
  */
 #include "common/codec/codec_impl.h"
@@ -69,14 +69,14 @@ struct rans {
 	int waiting;               /* those of them that were read and are not yet decoded */
 	bool predicts, by_channel; /* the keys */
 	struct gp_rans_order order;
-	int done;                        /* to the codes of the payload that comes */
-	const struct gp_rans_plan *plan; /* of its channels, with GP_RANS_PLANES */
+	int done;                        /* to its codes: GP_RANS_FORETOLD, GP_RANS_PLANES */
+	const struct gp_rans_plan *plan; /* of its channels; with GP_RANS_PLANES */
 };
 
 enum { PREDICT, TABLES }; /* keys */
 
 /* A body with predict=map or tables=channel begins with a byte: the width of the codes to which something was done, 0 where
- * that are none, and with tables=channel what was done to them. Behind a width follow the place at which they begin, and
+ * there are none, and with tables=channel what was done to them. Behind a width follow the place at which they begin, and
  * the order of the planes, if there are any. */
 enum { ORDER_NONE = 1, ORDER_HEAD = 1 + 4, ORDER_WIDTH = 15 };
 
@@ -140,6 +140,13 @@ static enum gp_status open_rans(const double *value, const struct gp_codec_setup
 	}
 	*state = r;
 	return GP_OK;
+}
+
+static void reshape(void *state, const double *value, const struct gp_shape *shape)
+{
+	struct rans *r = state;
+	(void)value;
+	gp_rans_order_reshape(&r->order, shape);
 }
 
 static void tell(void *state, const struct gp_codec_codes *codes, int count)
@@ -353,16 +360,16 @@ static const struct gp_codec_codes *codes_of_tensor(const struct rans *r, size_t
 	return NULL;
 }
 
-/* Writes what such a body begins with, and lets `in` have the codes as arranged where that pays. Returns the bytes: none where
- * there is no room for them. */
+/* Writes what such a body begins with, for which there is room for a byte at least, and lets `in` have the codes as arranged
+ * where that pays. Returns the bytes. */
 static size_t arrange(struct rans *r, const struct gp_codec_pass *pass, const struct gp_codec_codes *c,
 		      struct gp_span *in, uint8_t *out, size_t most)
 {
-	const size_t planes = r->by_channel && c ? sizeof(uint16_t) * r->order.channels : 0;
-	if (most < ORDER_HEAD + planes)
-		return 0;
+	const size_t planes = r->order.by_channel ? sizeof(uint16_t) * r->order.channels : 0;
 	out[0] = 0;
-	r->done = c ? gp_rans_order_arrange(&r->order, pass, c, *in, in, &r->plan) : 0;
+	if (!c || most < ORDER_HEAD + planes)
+		return ORDER_NONE;
+	r->done = gp_rans_order_arrange(&r->order, pass, c, *in, in, &r->plan);
 	if (!r->done)
 		return ORDER_NONE;
 	out[0] = (uint8_t)(c->width | (r->by_channel ? r->done : 0));
@@ -384,9 +391,9 @@ static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_spa
 	size_t head = 0, at = 0;
 	r->done = 0;
 	if (r->predicts || r->by_channel) {
-		head = arrange(r, pass, arranged, &in, out, most);
-		if (head == 0)
+		if (most < ORDER_NONE)
 			return false;
+		head = arrange(r, pass, arranged, &in, out, most);
 	}
 	struct writer w = {.r = r, .pass = pass, .in = in, .out = out + head, .most = most - head};
 	for (int i = 0; i < r->count; i++) {
@@ -604,7 +611,7 @@ static enum gp_status read_order(struct rans *r, struct gp_span *in, size_t len,
 	*width = in->data[0] & ORDER_WIDTH;
 	r->done = in->data[0] & ~ORDER_WIDTH;
 	if (*width > SYMBOL_MAX || (*width == 0) != (in->data[0] == 0))
-		GP_FAIL(err, GP_PROTO, "rans: a body begins with 0x%02x, which says nothing of codes", in->data[0]);
+		GP_FAIL(err, GP_PROTO, "rans: the first byte of a body, 0x%02x, has no width of codes", in->data[0]);
 	*at = *width > 0 ? gp_get_u32(in->data + 1) : 0;
 	const size_t head = *width > 0 ? ORDER_HEAD : ORDER_NONE;
 	*in = (struct gp_span){in->data + head, in->len - head};
@@ -613,7 +620,8 @@ static enum gp_status read_order(struct rans *r, struct gp_span *in, size_t len,
 	if (!r->by_channel && r->done == 0)
 		r->done = GP_RANS_FORETOLD;
 	else if (!r->by_channel || r->done == 0)
-		GP_FAIL(err, GP_PROTO, "rans: 0x%02x is not what can be done to codes", r->done);
+		GP_FAIL(err, GP_PROTO, "rans: bits 0x%02x of the first byte do not say what was done to the codes",
+			r->done);
 	const int can = (r->order.predicts ? GP_RANS_FORETOLD : 0) | (r->order.by_channel ? GP_RANS_PLANES : 0);
 	if (r->done & ~can)
 		GP_FAIL(err, GP_PROTO, "rans: 0x%02x was done to codes of a tensor for which 0x%02x is possible",
@@ -663,10 +671,22 @@ static uint64_t foretold_ns(const struct gp_codec_setup *setup)
 /* Up to 8 codes of a byte again, each to a plane of its own. */
 #define PLANES_NS 64
 
+/* Of a channel's place among the others, for codes and for residuals. */
+#define PLAN_NS UINT64_C(8000)
+
+static uint64_t plan_ns(const double *value, const struct gp_codec_setup *setup)
+{
+	const int64_t last = setup->shape.ndim > 0 ? setup->shape.dim[setup->shape.ndim - 1] : 0;
+	if (value[TABLES] <= 0 || !setup->encodes || last < 0)
+		return 0;
+	const uint64_t channels = last < GP_RANS_CHANNELS_MOST ? (uint64_t)last : GP_RANS_CHANNELS_MOST;
+	return channels * PLAN_NS * (value[PREDICT] > 0 ? 2 : 1);
+}
+
 static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 {
 	const uint64_t arranged = (value[PREDICT] > 0 ? foretold_ns(setup) : 0) + (value[TABLES] > 0 ? PLANES_NS : 0);
-	return gp_codec_work_times(setup->n, BYTE_NS + arranged);
+	return gp_codec_work_add(gp_codec_work_times(setup->n, BYTE_NS + arranged), plan_ns(value, setup));
 }
 
 const struct gp_codec_ops gp_codec_rans = {
@@ -697,6 +717,7 @@ const struct gp_codec_ops gp_codec_rans = {
 	.work = work,
 	.open = open_rans,
 	.close = close_rans,
+	.reshape = reshape,
 	.tell = tell,
 	.squeeze = squeeze,
 	.expand = expand,

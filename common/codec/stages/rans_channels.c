@@ -8,9 +8,9 @@
 
 enum {
 	SYMBOL_BITS = 8,
-	FRACTION = 8,          /* binary digits of a cost */
-	TABLE_BITS = 280 * 8,  /* of a piece, without the frequencies */
-	PIECE_EACH = 4,        /* of so many symbols of a piece one is counted */
+	FRACTION = 8,         /* binary digits of a cost */
+	TABLE_BITS = 280 * 8, /* of a piece, without the frequencies */
+	PIECE_EACH = 4,
 	LOG2_E = 369,          /* times 256 */
 	FEWEST_SYMBOLS = 2048, /* of a group */
 	RANK_CHANNEL_BITS = 16
@@ -25,8 +25,8 @@ static size_t counts_bytes(size_t channels)
 
 size_t gp_rans_channels_bytes(size_t channels, bool predicts)
 {
-	const size_t plan = 2 * channels * sizeof(uint16_t);
-	return channels * sizeof(uint64_t) + (predicts ? 2 : 1) * (counts_bytes(channels) + plan);
+	const size_t plan = 2 * channels * sizeof(uint16_t), begun = channels;
+	return channels * sizeof(uint64_t) + (predicts ? 2 : 1) * (counts_bytes(channels) + plan + begun);
 }
 
 enum gp_status gp_rans_channels_open(struct gp_rans_channels *c, size_t channels, bool predicts, struct gp_err *err)
@@ -42,6 +42,9 @@ enum gp_status gp_rans_channels_open(struct gp_rans_channels *c, size_t channels
 		c->plan[kind].end = c->plan[kind].order + channels;
 		at = c->plan[kind].end + channels;
 	}
+	uint8_t *begun = (uint8_t *)at;
+	for (int kind = 0; kind < (predicts ? 2 : 1); kind++, begun += channels)
+		c->begun[kind] = begun;
 	for (unsigned i = 0; i < 256; i++)
 		c->fraction[i] = (uint8_t)(gp_rans_log2(256 + i) - (8 << FRACTION));
 	return GP_OK;
@@ -56,23 +59,55 @@ void gp_rans_channels_close(struct gp_rans_channels *c)
 
 void gp_rans_channels_begin(struct gp_rans_channels *c)
 {
-	for (int kind = 0; kind < GP_RANS_KINDS; kind++)
+	for (int kind = 0; kind < GP_RANS_KINDS; kind++) {
+		c->counted[kind] = c->pixels[kind] = 0;
 		if (c->counts[kind])
 			memset(c->counts[kind], 0, counts_bytes(c->channels));
+	}
+}
+
+/* `step` codes, as many pixels as a symbol has. */
+static void count_symbols(struct gp_rans_channels *c, int kind, int width, const uint8_t *row, size_t step)
+{
+	uint16_t *counts = c->counts[kind];
+	for (size_t k = 0; k < c->channels; k++, counts += GP_RANS_SYMBOLS) {
+		unsigned symbol = 0;
+		for (size_t i = k, bit = 0; i < step; i += c->channels, bit += (size_t)width)
+			symbol |= (unsigned)row[i] << bit;
+		counts[symbol]++;
+	}
+	c->counted[kind]++;
+}
+
+/* One more pixel of symbols that were begun, or begin here. */
+static void count_pixel(struct gp_rans_channels *c, int kind, int width, const uint8_t *pixel)
+{
+	const size_t bit = c->pixels[kind] * (size_t)width;
+	const bool full = ++c->pixels[kind] == SYMBOL_BITS / (size_t)width;
+	for (size_t k = 0; k < c->channels; k++) {
+		const unsigned symbol = (bit > 0 ? c->begun[kind][k] : 0) | (unsigned)pixel[k] << bit;
+		c->begun[kind][k] = (uint8_t)symbol;
+		if (full)
+			c->counts[kind][k * GP_RANS_SYMBOLS + symbol]++;
+	}
+	if (full) {
+		c->pixels[kind] = 0;
+		c->counted[kind]++;
+	}
 }
 
 void gp_rans_channels_count(struct gp_rans_channels *c, int kind, int width, const uint8_t *row, size_t n)
 {
-	const size_t joined = SYMBOL_BITS / (size_t)width, step = joined * c->channels;
-	for (; n >= step; row += step, n -= step) {
-		uint16_t *counts = c->counts[kind];
-		for (size_t k = 0; k < c->channels; k++, counts += GP_RANS_SYMBOLS) {
-			unsigned symbol = row[k];
-			for (size_t i = 1; i < joined; i++)
-				symbol |= (unsigned)row[i * c->channels + k] << i * (size_t)width;
-			counts[symbol]++;
-		}
+	const size_t step = SYMBOL_BITS / (size_t)width * c->channels;
+	size_t at = 0;
+	while (at < n && c->pixels[kind] > 0) {
+		count_pixel(c, kind, width, row + at);
+		at += c->channels;
 	}
+	for (; n - at >= step; at += step)
+		count_symbols(c, kind, width, row + at, step);
+	for (; at < n; at += c->channels)
+		count_pixel(c, kind, width, row + at);
 }
 
 /* --- plan ------------------------------------------------------------------------------------------------------- */
@@ -91,10 +126,12 @@ struct histogram {
 	uint64_t cost, table;
 };
 
-/* The entropy of what was counted, for `each` times as many symbols. A sample seems to take fewer bits than the whole, whose
- * frequencies are not quite the same: by half of log2(e) for each frequency and symbol of the sample (Miller's and Madow's
- * correction). The frequencies with which a piece is coded are those of a sample, too, and cost it as much. */
-static void weigh(const struct gp_rans_channels *c, struct histogram *h, uint64_t each)
+/*
+ * The entropy of what was counted, for `ratio` / 256 times as many symbols. The entropy of a sample is too low, by about
+ * (seen - 1) / 2 * log2(e) bits (Miller and Madow). A piece is coded with frequencies that are those of a sample, too, one symbol
+ * in PIECE_EACH where it is long, and takes as much more than its entropy.
+ */
+static void weigh(const struct gp_rans_channels *c, struct histogram *h, uint64_t ratio)
 {
 	uint64_t total = 0, parts = 0, seen = 0;
 	int first = 0, last = 0;
@@ -108,9 +145,9 @@ static void weigh(const struct gp_rans_channels *c, struct histogram *h, uint64_
 		parts += n * log2_of(c, n);
 	}
 	const uint64_t all = total > 0 ? total * log2_of(c, (uint32_t)total) : 0;
-	h->cost = all > parts ? (all - parts) * each : 0;
+	h->cost = all > parts ? (all - parts) * ratio >> 8 : 0;
 	h->table = (TABLE_BITS + (uint64_t)(last - first + 1) * 8) << FRACTION;
-	h->table += seen * (each + PIECE_EACH) * LOG2_E / 2;
+	h->table += (seen * (ratio + (PIECE_EACH << 8)) * LOG2_E / 2) >> 8;
 }
 
 static void add(struct histogram *h, const uint16_t *counts)
@@ -130,7 +167,7 @@ static void rank(struct gp_rans_channels *c, int kind)
 	for (size_t n = 0; n < c->channels; n++) {
 		struct histogram h = {0};
 		add(&h, counts_of(c, kind, n));
-		weigh(c, &h, 1);
+		weigh(c, &h, 1 << 8);
 		const uint64_t own = h.cost << RANK_CHANNEL_BITS | n;
 		size_t low = 0, high = n;
 		while (low < high) {
@@ -153,23 +190,28 @@ static void end_group(struct gp_rans_plan *p, size_t planes, const struct histog
 	p->cost += group->cost + group->table;
 }
 
-void gp_rans_channels_plan(struct gp_rans_channels *c, int kind, int width, uint64_t pixels, uint64_t each)
+void gp_rans_channels_plan(struct gp_rans_channels *c, int kind, int width, uint64_t pixels)
 {
 	struct gp_rans_plan *p = &c->plan[kind];
 	struct histogram group = {0};
 	const uint64_t symbols = pixels / (uint64_t)(SYMBOL_BITS / width); /* of a channel */
-	rank(c, kind);
 	p->groups = 0;
+	if (c->counted[kind] == 0 || symbols == 0) {
+		p->cost = UINT64_MAX;
+		return;
+	}
+	const uint64_t ratio = (symbols << 8) / c->counted[kind];
+	rank(c, kind);
 	p->cost = c->channels * sizeof(uint16_t) * 8 << FRACTION;
 	add(&group, counts_of(c, kind, p->order[0]));
-	weigh(c, &group, each);
+	weigh(c, &group, ratio);
 	size_t begin = 0;
 	for (size_t i = 1; i < c->channels; i++) {
 		struct histogram own = {0}, both = group;
 		add(&own, counts_of(c, kind, p->order[i]));
 		add(&both, counts_of(c, kind, p->order[i]));
-		weigh(c, &own, each);
-		weigh(c, &both, each);
+		weigh(c, &own, ratio);
+		weigh(c, &both, ratio);
 		const bool short_of =
 			(i - begin) * symbols < FEWEST_SYMBOLS || (c->channels - i) * symbols < FEWEST_SYMBOLS;
 		if (short_of || both.cost + both.table <= group.cost + group.table + own.cost + own.table) {

@@ -32,8 +32,8 @@ static bool measure_map(struct gp_rans_order *o, const struct gp_shape *shape)
 {
 	if (shape->ndim != 4)
 		return false;
-	const uint64_t row = (uint64_t)shape->dim[2] * (uint64_t)shape->dim[3];
-	if (row == 0 || row % 8 != 0 || row > ROW_MOST)
+	const uint64_t row = (uint64_t)shape->dim[2] * o->channels;
+	if (row % 8 != 0 || row > ROW_MOST)
 		return false;
 	o->row = (size_t)row;
 	o->image = (uint64_t)shape->dim[1];
@@ -42,32 +42,30 @@ static bool measure_map(struct gp_rans_order *o, const struct gp_shape *shape)
 }
 
 /* Any pixels that follow each other are a row. */
-static bool measure_pixels(struct gp_rans_order *o, uint64_t pixels)
+static void measure_pixels(struct gp_rans_order *o, uint64_t pixels)
 {
 	uint64_t each = PIXELS_MOST;
-	while (each > 8 && pixels % each != 0)
+	while (pixels % each != 0)
 		each /= 2;
-	if (pixels % each != 0)
-		return false;
 	o->row = (size_t)each * o->channels;
 	o->image = 1;
 	o->rows = pixels / each;
-	return true;
 }
 
-/* `rows` 0: nothing can be done. Planes begin at whole bytes, too. */
-static void measure(struct gp_rans_order *o, const struct gp_shape *shape, bool predicts, bool by_channel)
+void gp_rans_order_reshape(struct gp_rans_order *o, const struct gp_shape *shape)
 {
-	*o = (struct gp_rans_order){0};
 	const uint64_t n = gp_shape_elements(shape);
-	const int64_t channels = shape->ndim > 0 ? shape->dim[shape->ndim - 1] : 0;
-	if (n == 0 || channels < 1)
+	o->row = 0;
+	o->rows = o->image = 0;
+	o->predicts = o->by_channel = false;
+	if (n == 0 || o->channels == 0 || n % o->channels != 0)
 		return;
-	const uint64_t pixels = n / (uint64_t)channels;
-	o->channels = (size_t)channels;
-	o->predicts = predicts && measure_map(o, shape);
-	o->by_channel = by_channel && channels > 1 && channels <= GP_RANS_CHANNELS_MOST && pixels % 8 == 0 &&
-			(o->predicts || measure_pixels(o, pixels));
+	const uint64_t pixels = n / o->channels;
+	o->predicts = o->predict && measure_map(o, shape);
+	o->by_channel = o->tables && pixels % 8 == 0; /* planes begin at whole bytes, too */
+	if (o->by_channel && !o->predicts)
+		measure_pixels(o, pixels);
+	gp_require(o->row <= o->room);
 }
 
 uint64_t gp_rans_order_codes(const struct gp_rans_order *o)
@@ -80,6 +78,23 @@ uint64_t gp_rans_order_pixels(const struct gp_rans_order *o)
 	return gp_rans_order_codes(o) / o->channels;
 }
 
+/* What can be done to tensors of up to setup->shape, and the room that their rows take. */
+static void prepare(struct gp_rans_order *o, const struct gp_codec_setup *setup, bool predict, bool tables)
+{
+	const struct gp_shape *shape = &setup->shape;
+	const int64_t channels = shape->ndim > 0 ? shape->dim[shape->ndim - 1] : 0;
+	*o = (struct gp_rans_order){0};
+	if (gp_shape_elements(shape) == 0 || channels < 1)
+		return;
+	o->channels = (size_t)channels;
+	o->tables = tables && channels > 1 && channels <= GP_RANS_CHANNELS_MOST;
+	o->predict = predict && measure_map(o, shape);
+	o->room = o->row;
+	if (o->tables && o->room < PIXELS_MOST * o->channels)
+		o->room = PIXELS_MOST * o->channels;
+	gp_rans_order_reshape(o, shape);
+}
+
 /* Where the parts of the one allocation begin. */
 struct room {
 	size_t lines, planes, place, arranged, bytes;
@@ -87,31 +102,31 @@ struct room {
 
 static struct room room_of(const struct gp_rans_order *o, const struct gp_codec_setup *setup)
 {
-	struct room r = {.lines = 2 * aligned(o->row)};
-	r.planes = r.lines + 3 * aligned(o->row);
-	r.place = r.planes + (o->by_channel ? aligned((size_t)gp_rans_order_codes(o)) : 0);
-	r.arranged = r.place + (o->by_channel ? aligned(o->channels * sizeof *o->place) : 0);
+	struct room r = {.lines = 2 * aligned(o->room)};
+	r.planes = r.lines + 3 * aligned(o->room);
+	r.place = r.planes + (o->tables ? aligned((size_t)gp_shape_elements(&setup->shape)) : 0);
+	r.arranged = r.place + (o->tables ? aligned(o->channels * sizeof *o->place) : 0);
 	r.bytes = r.arranged + (setup->encodes ? (size_t)setup->n : 0);
 	return r;
 }
 
-uint64_t gp_rans_order_bytes(const struct gp_codec_setup *setup, bool predicts, bool by_channel)
+uint64_t gp_rans_order_bytes(const struct gp_codec_setup *setup, bool predict, bool tables)
 {
 	struct gp_rans_order o;
-	measure(&o, &setup->shape, predicts, by_channel);
-	if (o.rows == 0)
+	prepare(&o, setup, predict, tables);
+	if (o.room == 0)
 		return 0;
-	const bool plans = o.by_channel && setup->encodes;
-	return room_of(&o, setup).bytes + (plans ? gp_rans_channels_bytes(o.channels, o.predicts) : 0);
+	const bool plans = o.tables && setup->encodes;
+	return room_of(&o, setup).bytes + (plans ? gp_rans_channels_bytes(o.channels, o.predict) : 0);
 }
 
-enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec_setup *setup, bool predicts,
-				  bool by_channel, struct gp_err *err)
+enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec_setup *setup, bool predict,
+				  bool tables, struct gp_err *err)
 {
-	measure(o, &setup->shape, predicts, by_channel);
+	prepare(o, setup, predict, tables);
 	o->loops = gp_rans_loops_choose();
 	o->packing = gp_codec_loops_choose();
-	if (o->rows == 0)
+	if (o->room == 0)
 		return GP_OK;
 	const struct room r = room_of(o, setup);
 	uint8_t *room = gp_alloc_aligned(r.bytes);
@@ -119,12 +134,11 @@ enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec
 		GP_FAIL(err, GP_NOMEM, "out of memory for rans");
 	o->unpacked = (uint16_t *)(void *)room;
 	for (size_t i = 0; i < 3; i++)
-		o->line[i] = room + r.lines + i * aligned(o->row);
-	o->planes = o->by_channel ? room + r.planes : NULL;
-	o->place = o->by_channel ? (size_t *)(void *)(room + r.place) : NULL;
+		o->line[i] = room + r.lines + i * aligned(o->room);
+	o->planes = o->tables ? room + r.planes : NULL;
+	o->place = o->tables ? (size_t *)(void *)(room + r.place) : NULL;
 	o->arranged = setup->encodes ? room + r.arranged : NULL;
-	return o->by_channel && setup->encodes ? gp_rans_channels_open(&o->groups, o->channels, o->predicts, err)
-					       : GP_OK;
+	return o->tables && setup->encodes ? gp_rans_channels_open(&o->groups, o->channels, o->predict, err) : GP_OK;
 }
 
 void gp_rans_order_close(struct gp_rans_order *o)
@@ -185,7 +199,7 @@ static void count(struct gp_rans_order *o, const uint8_t *line, int width, struc
 }
 
 /* With one table for all. */
-static uint64_t cost(struct gp_rans_order *o, int kind, int width, uint64_t each)
+static uint64_t cost(struct gp_rans_order *o, int kind, int width)
 {
 	uint32_t counts[GP_RANS_SYMBOLS];
 	uint64_t total = 0;
@@ -193,7 +207,7 @@ static uint64_t cost(struct gp_rans_order *o, int kind, int width, uint64_t each
 	for (int i = 0; i < GP_RANS_SYMBOLS; i++)
 		total += counts[i];
 	gp_rans_table_fit(&o->fit, counts, total, SYMBOL_BITS / width * width);
-	return gp_rans_table_cost(&o->fit, counts) * each;
+	return gp_rans_table_cost(&o->fit, counts) * ((o->rows << 8) / o->counted) >> 8;
 }
 
 static uint64_t rows_for_each(const struct gp_rans_order *o)
@@ -223,48 +237,51 @@ static void count_row(struct gp_rans_order *o, const uint8_t *in, uint64_t row, 
 	if (o->predicts) {
 		const uint8_t *up = row % o->image ? codes_of_row(o, in, row - 1, width) : NULL;
 		gp_map_residuals(line, up, o->row, o->channels, mask, o->line[2]);
-		count_kind(o, GP_RANS_LEFT, o->line[2], width);
+		count_kind(o, GP_RANS_RESIDUALS, o->line[2], width);
 	}
 	count_kind(o, GP_RANS_AS_IS, line, width);
 }
 
-/* What will take the fewest bits. */
-static int choose(struct gp_rans_order *o, int width, uint64_t each)
+/* What will take the fewest bits: of both kinds the better one, with one table for all, or by channel where that pays. */
+static int choose(struct gp_rans_order *o, int width)
 {
 	const uint64_t pixels = gp_rans_order_pixels(o);
-	int best = 0;
-	uint64_t least = UINT64_MAX;
+	uint64_t together = UINT64_MAX, by_channel = UINT64_MAX;
+	int of_together = 0, of_channels = 0;
 	for (int kind = 0; kind < (o->predicts ? 2 : 1); kind++) {
-		const int done = kind == GP_RANS_LEFT ? GP_RANS_FORETOLD : 0;
-		const uint64_t together = cost(o, kind, width, each);
-		if (together < least) {
-			best = done;
-			least = together;
+		const int done = kind == GP_RANS_RESIDUALS ? GP_RANS_FORETOLD : 0;
+		const uint64_t all = cost(o, kind, width);
+		if (all < together) {
+			of_together = done;
+			together = all;
 		}
 		if (!o->by_channel)
 			continue;
-		gp_rans_channels_plan(&o->groups, kind, width, pixels, each);
-		if (o->groups.plan[kind].cost < least - least / PAYS) {
-			best = done | GP_RANS_PLANES;
-			least = o->groups.plan[kind].cost;
+		gp_rans_channels_plan(&o->groups, kind, width, pixels);
+		if (o->groups.plan[kind].cost < by_channel) {
+			of_channels = done | GP_RANS_PLANES;
+			by_channel = o->groups.plan[kind].cost;
 		}
 	}
-	return best;
+	return by_channel < together - together / PAYS ? of_channels : of_together;
 }
 
 static int look(struct gp_rans_order *o, const struct gp_codec_pass *pass, const uint8_t *in, int width)
 {
 	const uint64_t each = rows_for_each(o);
 	memset(o->counts, 0, sizeof o->counts);
+	o->counted = 0;
 	if (o->by_channel)
 		gp_rans_channels_begin(&o->groups);
 	for (uint64_t r = 0; r < o->rows; r++) {
 		if (gp_codec_stopped(pass))
 			return 0;
-		if (is_counted(r, each))
+		if (is_counted(r, each)) {
 			count_row(o, in, r, width);
+			o->counted++;
+		}
 	}
-	return choose(o, width, each);
+	return choose(o, width);
 }
 
 /* --- arrange ---------------------------------------------------------------------------------------------------- */
@@ -276,11 +293,15 @@ static void place_planes(struct gp_rans_order *o, const uint16_t *order)
 		o->place[order[i]] = i * pixels;
 }
 
-/* A byte for each code, in the order in which `planes` has them, packed. */
-static void pack_planes(const struct gp_rans_order *o, int width, uint8_t *out)
+/* A byte for each code, in the order in which `planes` has them, packed. False: stopped. */
+static bool pack_planes(const struct gp_rans_order *o, const struct gp_codec_pass *pass, int width, uint8_t *out)
 {
-	for (uint64_t r = 0; r < o->rows; r++)
+	for (uint64_t r = 0; r < o->rows; r++) {
+		if (gp_codec_stopped(pass))
+			return false;
 		pack(o, o->planes + r * o->row, width, out + r * packed_row(o, width));
+	}
+	return true;
 }
 
 /* All rows, to `out`. False: stopped. */
@@ -297,9 +318,9 @@ static bool arrange_rows(struct gp_rans_order *o, const struct gp_codec_pass *pa
 			return false;
 		const uint8_t *row = codes_of_row(o, in, r, width), *line = row;
 		if (done & GP_RANS_FORETOLD) {
-			uint8_t *left = width == 8 && !planes ? out + r * bytes : o->line[2];
-			gp_map_residuals(row, r % o->image ? up : NULL, o->row, o->channels, mask, left);
-			line = left;
+			uint8_t *residuals = width == 8 && !planes ? out + r * bytes : o->line[2];
+			gp_map_residuals(row, r % o->image ? up : NULL, o->row, o->channels, mask, residuals);
+			line = residuals;
 		}
 		if (planes)
 			gp_planes_split(line, pixels, o->channels, o->place, all + r * pixels);
@@ -307,9 +328,7 @@ static bool arrange_rows(struct gp_rans_order *o, const struct gp_codec_pass *pa
 			pack(o, line, width, out + r * bytes);
 		up = row;
 	}
-	if (planes && width < 8)
-		pack_planes(o, width, out);
-	return true;
+	return !planes || width == 8 || pack_planes(o, pass, width, out);
 }
 
 int gp_rans_order_arrange(struct gp_rans_order *o, const struct gp_codec_pass *pass, const struct gp_codec_codes *codes,
@@ -317,7 +336,7 @@ int gp_rans_order_arrange(struct gp_rans_order *o, const struct gp_codec_pass *p
 {
 	const size_t at = (size_t)codes->at, end = at + (size_t)o->rows * packed_row(o, codes->width);
 	const int done = look(o, pass, in.data + at, codes->width);
-	*plan = &o->groups.plan[done & GP_RANS_FORETOLD ? GP_RANS_LEFT : GP_RANS_AS_IS];
+	*plan = &o->groups.plan[done & GP_RANS_FORETOLD ? GP_RANS_RESIDUALS : GP_RANS_AS_IS];
 	if (done & GP_RANS_PLANES)
 		place_planes(o, (*plan)->order);
 	if (!done || !arrange_rows(o, pass, done, codes->width, in.data + at, o->arranged + at))
@@ -347,13 +366,17 @@ enum gp_status gp_rans_order_read(struct gp_rans_order *o, struct gp_span *in, s
 	return GP_OK;
 }
 
-static void unpack_planes(const struct gp_rans_order *o, const uint8_t *in, int width)
+static enum gp_status unpack_planes(const struct gp_rans_order *o, const struct gp_codec_pass *pass, const uint8_t *in,
+				    int width, struct gp_err *err)
 {
-	if (width == 8)
-		memcpy(o->planes, in, (size_t)gp_rans_order_codes(o));
-	else
-		for (uint64_t r = 0; r < o->rows; r++)
-			unpack(o, in + r * packed_row(o, width), width, o->planes + r * o->row);
+	for (uint64_t r = 0; r < o->rows; r++, in += packed_row(o, width)) {
+		GP_TRY(gp_codec_check_stop(pass, err));
+		if (width == 8)
+			memcpy(o->planes + r * o->row, in, o->row);
+		else
+			unpack(o, in, width, o->planes + r * o->row);
+	}
+	return GP_OK;
 }
 
 enum gp_status gp_rans_order_restore(struct gp_rans_order *o, const struct gp_codec_pass *pass, int done, int width,
@@ -363,7 +386,7 @@ enum gp_status gp_rans_order_restore(struct gp_rans_order *o, const struct gp_co
 	const uint8_t mask = (uint8_t)((1u << width) - 1);
 	const uint8_t *up = NULL;
 	if (done & GP_RANS_PLANES)
-		unpack_planes(o, bytes, width);
+		GP_TRY(unpack_planes(o, pass, bytes, width, err));
 	for (uint64_t r = 0; r < o->rows; r++, bytes += step) {
 		GP_TRY(gp_codec_check_stop(pass, err));
 		uint8_t *row = width == 8 ? bytes : o->line[r % 2];

@@ -22,34 +22,42 @@
 enum { GP_RANS_FORETOLD = 1 << 4, GP_RANS_PLANES = 1 << 5 };
 
 struct gp_rans_order {
-	bool predicts, by_channel; /* what can be done to codes of this tensor */
-	size_t row, channels;      /* codes of a row, a multiple of 8, and of a pixel */
-	uint64_t rows, image;      /* rows of the tensor and of an image */
-	uint8_t *line[3];          /* of `row` codes each */
-	uint16_t *unpacked;        /* of `row` codes */
-	uint8_t *arranged;         /* as many bytes as a payload has; NULL on an end that only decodes */
-	uint8_t *planes;           /* a byte for each code; NULL without by_channel */
-	size_t *place;             /* of each channel: where its plane begins in `planes` */
+	bool predict, tables;      /* the keys; `tables`: and the tensor has as many channels as there may be */
+	bool predicts, by_channel; /* what can be done to codes of the tensors of these passes */
+	size_t channels;
+	size_t row; /* codes of a row, a multiple of 8; where nothing is foretold, any 8 to 64 pixels are one */
+	uint64_t rows, image; /* rows of the tensor, 0: nothing can be done; and of an image */
+	size_t room;          /* codes for which there is memory in a line */
+	uint8_t *line[3];
+	uint16_t *unpacked; /* of a row */
+	uint8_t *arranged;  /* as many bytes as a payload has; NULL on an end that only decodes */
+	uint8_t *planes;    /* a byte for each code; NULL without `tables` */
+	size_t *place;      /* of each channel: where its plane begins in `planes`; NULL without `tables` */
 	struct gp_rans_channels groups;
 	struct gp_rans_table fit; /* of the sample */
 	struct gp_rans_counts counts[GP_RANS_KINDS];
+	uint64_t counted; /* rows */
 	const struct gp_rans_loops *loops;
 	const struct gp_codec_loops *packing;
 };
 
-/* Bytes that open takes, for payloads of up to setup->n bytes. */
-uint64_t gp_rans_order_bytes(const struct gp_codec_setup *setup, bool predicts, bool by_channel);
-enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec_setup *setup, bool predicts,
-				  bool by_channel, struct gp_err *err);
+/* Bytes that open takes, for payloads of up to setup->n bytes. The two flags are the keys. */
+uint64_t gp_rans_order_bytes(const struct gp_codec_setup *setup, bool predict, bool tables);
+/* GP_NOMEM; *o is to be closed then, too. */
+enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec_setup *setup, bool predict,
+				  bool tables, struct gp_err *err);
 void gp_rans_order_close(struct gp_rans_order *o);
+/* From here on tensors have this shape, of no larger dimensions than that of open; one of a single dimension is that of pixels
+ * of that tensor, one after another. */
+void gp_rans_order_reshape(struct gp_rans_order *o, const struct gp_shape *shape);
 /* Codes of the tensor; 0: nothing can be done to them. */
 uint64_t gp_rans_order_codes(const struct gp_rans_order *o);
-/* Codes of a channel. */
+/* Codes of a channel, where there are codes. */
 uint64_t gp_rans_order_pixels(const struct gp_rans_order *o);
 /*
  * Returns what was done to `codes`, which are gp_rans_order_codes and lie in `in`: *out is `in` with the others in their place,
- * in memory of `o`. With GP_RANS_PLANES *plan says how the channels follow each other. 0: they are to stay as they are,
- * or the pass is to end.
+ * in memory of `o`, until the next call. With GP_RANS_PLANES *plan says how the channels follow each other. 0: they are to
+ * stay as they are, or the pass is to end; *out is as it was.
  */
 int gp_rans_order_arrange(struct gp_rans_order *o, const struct gp_codec_pass *pass, const struct gp_codec_codes *codes,
 			  struct gp_span in, struct gp_span *out, const struct gp_rans_plan **plan);
