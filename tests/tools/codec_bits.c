@@ -23,8 +23,8 @@ static const struct gp_shape shapes[] = {
 	{.ndim = 1, .dim = {4001}},        {.ndim = 4, .dim = {2, 24, 24, 32}},
 };
 
-/* Kinds: normal, as behind a ReLU, over many magnitudes (subnormal ones, too), with many zeros and equal values, and smooth along a
- * row with a scale for each channel. */
+/* Kinds: normal, as behind a ReLU, over many magnitudes (subnormal ones, too), with many zeros and equal values, and
+ * smooth along a row with a scale for each four channels. */
 static void fill(float *x, uint64_t n, int kind, uint64_t draw)
 {
 	for (uint64_t i = 0; i < n; i++) {
