@@ -671,7 +671,7 @@ static uint64_t foretold_ns(const struct gp_codec_setup *setup)
 /* Up to 8 codes of a byte again, each to a plane of its own. */
 #define PLANES_NS 64
 
-/* Of a channel's place among the others, for codes and for residuals. */
+/* What it takes to find a channel's place among the others, once for codes and once for residuals. */
 #define PLAN_NS UINT64_C(8000)
 
 static uint64_t plan_ns(const double *value, const struct gp_codec_setup *setup)
