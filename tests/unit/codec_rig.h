@@ -13,10 +13,23 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+
 #include "common/codec/codec.h"
 #include "common/store/safetensors.h"
 
 #define GOLDEN "tests/golden/codec/"
+
+/* |y - x| / |x|, Euclidean. */
+static inline double relative_error(const float *x, const float *y, size_t n)
+{
+	double sum = 0, whole = 0;
+	for (size_t i = 0; i < n; i++) {
+		sum += ((double)y[i] - (double)x[i]) * ((double)y[i] - (double)x[i]);
+		whole += (double)x[i] * (double)x[i];
+	}
+	return sqrt(sum / whole);
+}
 
 static inline struct gp_codec *shaped_codec(const char *text, const struct gp_shape *shape, uint64_t seed)
 {
