@@ -16,6 +16,7 @@ weights=${2:?safetensors file of ResNet-20} cifar=${3:?folder of CIFAR-10}
 # Chains without and with byte stages.
 bases='raw bf16 uniform:bits=8 uniform:bits=4 sortquant:bits=6,split=2 sortquant:bits=12,split=4 topk:ratio=0.25+uniform:bits=8
 	kmeans:bits=4'
+arranged=' uniform:bits=8 uniform:bits=4 sortquant:bits=6,split=2 kmeans:bits=4 '
 shuffled=' raw bf16 uniform:bits=8 sortquant:bits=12,split=4 '
 
 # 64 images are one chunk: 16 channels of 32x32, 4 MiB a tensor. Cut 13 is before the ReLU that ends the first stage, cut
@@ -27,6 +28,7 @@ for base in $bases; do
 	specs+=("$base" "$base+zstd")
 	[[ $shuffled = *" $base "* ]] && specs+=("$base+bitshuffle+zstd")
 	specs+=("$base+rans")
+	[[ $arranged = *" $base "* ]] && specs+=("$base+rans:predict=map,tables=channel")
 done
 
 # One row for each spec with stages, from lines "codecs.I.KEY=VALUE"; the one without stages stands before it.
