@@ -46,4 +46,23 @@ frontier "$build" "$work/runs" - - - - - - table
 holds 'PASS  flowers, at most 4.25 bits both ways: `block:bits=4` -0.50 points from raw (1 seed), wanted -1 or better'
 holds 'FAIL  flowers, at most 3 bits both ways: `block:bits=2` -10.00 points from raw'
 [ -s "$work/runs.svg" ] || fail "no plot"
+
+# Two seeds, other bytes in each direction, of 1000 elements up and 500 down, and a run that diverged.
+text() { # METHOD SEED ACCURACY BYTES-OF-ACTIVATIONS-UP -DOWN OF-GRADIENTS-UP -DOWN
+	printf 'text\tepochs=1\ttype1\t%s\t%s\t%s\t%s\t1000\t%s\t500\t%s\t1000\t%s\t500\t1\tdigest\n' "$@" >>"$work/texts"
+}
+text raw 1 0.80 4000 2000 4000 2000
+text raw 2 0.83 4000 2000 4000 2000
+text 'insert=bottleneck:dim=32;block:bits=3' 1 0.79 50 25 60 27
+text 'insert=bottleneck:dim=32;block:bits=3' 2 0.81 54 25 60 33
+text block:bits=3 1 0.80 400 200 350 175
+text block:bits=3 2 nan 0 0 0 0
+frontier "$build" "$work/texts" - - - - - - table
+holds '| `insert=bottleneck:dim=32;block:bits=3` | 0.411 | 0.480 | 0.445 | 79.00 81.00 | 80.00 | -1.50 | yes |'
+holds '| `block:bits=3` | 3.200 | 2.800 | 3.000 | 80.00, 1 diverged | 80.00 | +0.00 |  |'
+holds 'FAIL  text, at most 4.25 bits both ways: `insert=bottleneck:dim=32;block:bits=3` -1.50 points from raw (2 seeds), wanted -1'
+holds 'PASS  text with a bottleneck, at most 0.5 bits both ways: `insert=bottleneck:dim=32;block:bits=3` -1.50 points'
+cat "$work/texts" >>"$work/runs"
+frontier "$build" "$work/runs" - - - - - - table
+holds 'OPEN  one method everywhere, at most 4.25 bits both ways'
 finish
