@@ -104,7 +104,8 @@ enum gp_codec_lengths {
 enum gp_codec_lengths gp_codec_spec_lengths(const struct gp_codec_spec *spec);
 /*
  * From here on passes, and gp_codec_bound, are those of an instance that was opened for this shape, whose dimensions, or
- * elements, are at most those the codec was opened for, and may be 0. A starting value that was remembered for another shape is
+ * elements, are at most those the codec was opened for, and may be 0. One of a single dimension is taken for rows of the tensor
+ * that the codec was opened for, one after another. A starting value that was remembered for another shape is
  * not used. On the host only, and only for shapes that gp_codec_spec_lengths allows.
  */
 void gp_codec_resize(struct gp_codec *c, const struct gp_shape *shape);

@@ -185,6 +185,17 @@ static bool is_surveyed(const struct gp_transfer *t)
 	       (!f->survey.done || head->step % f->survey_every == 0);
 }
 
+/* Rows one after another, to an instance that is opened for them alone: with the channels of the whole tensor. */
+static struct gp_shape surveyed_shape(const struct gp_transfer *t, bool along)
+{
+	struct gp_shape shape = coded_shape(t, along);
+	const struct gp_shape *whole = &t->flow->type.shape;
+	if (shape.ndim != 1 || whole->ndim < 3 || shape.dim[0] == 0)
+		return shape;
+	const int64_t channels = whole->dim[whole->ndim - 1];
+	return (struct gp_shape){.ndim = 2, .dim = {shape.dim[0] / channels, channels}};
+}
+
 /* Behind the encoding, of whose rows there is no more use: rungs that work along the sequence cannot take rows, and the others
  * take both, so that all are tried on the same. */
 static enum gp_status survey(struct gp_transfer *t, const struct gp_codec_pass *pass, const float *coded,
@@ -196,7 +207,7 @@ static enum gp_status survey(struct gp_transfer *t, const struct gp_codec_pass *
 	const bool along = gp_codec_ladder_lengths(f->ladder) == GP_CODEC_SEQUENCES;
 	const bool again = along != f->along && f->leaves_out && t->frame.head.length > 0;
 	const struct gp_survey_spec spec = {
-		.ladder = f->ladder, .shape = coded_shape(t, along), .seed = f->seed, .device = f->device};
+		.ladder = f->ladder, .shape = surveyed_shape(t, along), .seed = f->seed, .device = f->device};
 	return gp_survey_run(&spec, pass, again ? gather(t, t->tensor, along) : coded, &f->survey, err);
 }
 

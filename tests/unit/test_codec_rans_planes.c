@@ -16,7 +16,7 @@
 #include "common/base/rng.h"
 #include "common/codec/codec.h"
 #include "common/codec/codec_impl.h"
-#include "common/codec/stages/rans_channels.h"
+#include "common/codec/stages/rans_order.h"
 #include "kernels/loops/map_loops.h"
 #include "kernels/loops/plane_loops.h"
 #include "tests/unit/rans_rig.h"
@@ -132,11 +132,43 @@ static void few_pixels_are_one_group(void **state)
 		assert_int_equal(p->groups, 1);
 		assert_int_equal(p->end[0], CHANNELS);
 	}
+	for (size_t i = 0; i < sizeof row; i++)
+		row[i] &= 15;
 	gp_rans_channels_begin(&c); /* rows that are too short for a symbol of several codes */
 	gp_rans_channels_count(&c, GP_RANS_AS_IS, 4, row, CHANNELS);
 	gp_rans_channels_plan(&c, GP_RANS_AS_IS, 4, 8);
 	assert_true(c.plan[GP_RANS_AS_IS].cost == UINT64_MAX);
 	gp_rans_channels_close(&c);
+}
+
+/* However a channel's codes are cut into rows. */
+static void begun_symbols_go_on_in_the_next_row(void **state)
+{
+	(void)state;
+	enum { CHANNELS = 24, PIXELS = 840 };
+	static const size_t rows[] = {1, 3, 5, 7, 8, 35};
+	static uint8_t codes[CHANNELS * PIXELS];
+	struct gp_rans_channels whole, cut;
+	struct gp_err err;
+	assert_int_equal(gp_rans_channels_open(&whole, CHANNELS, false, &err), GP_OK);
+	assert_int_equal(gp_rans_channels_open(&cut, CHANNELS, false, &err), GP_OK);
+	for (int width = 1; width <= 8; width++)
+		for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+			const size_t row = rows[r] * CHANNELS;
+			for (size_t i = 0; i < sizeof codes; i++)
+				codes[i] = (uint8_t)(gp_rng_u32(9, 5, i) >> (32 - width));
+			gp_rans_channels_begin(&whole);
+			gp_rans_channels_begin(&cut);
+			gp_rans_channels_count(&whole, GP_RANS_AS_IS, width, codes, sizeof codes);
+			for (size_t at = 0; at < sizeof codes; at += row)
+				gp_rans_channels_count(&cut, GP_RANS_AS_IS, width, codes + at, row);
+			assert_int_equal(whole.counted[GP_RANS_AS_IS], PIXELS / (8 / width));
+			assert_int_equal(cut.counted[GP_RANS_AS_IS], PIXELS / (8 / width));
+			assert_memory_equal(whole.counts[GP_RANS_AS_IS], cut.counts[GP_RANS_AS_IS],
+					    CHANNELS * 256 * sizeof(uint16_t));
+		}
+	gp_rans_channels_close(&whole);
+	gp_rans_channels_close(&cut);
 }
 
 /* --- payloads --------------------------------------------------------------------------------------------------- */
@@ -243,6 +275,8 @@ static void rows_of_a_text_have_its_channels(void **state)
 			assert_int_equal(gp_codec_encode(fresh, x, 0, expected, cap, &expected_len, &err), GP_OK);
 			assert_int_equal(len, expected_len);
 			assert_memory_equal(out, expected, len);
+			if (counts[i] >= 2048) /* behind the stage's head and length */
+				assert_true(out[8] & GP_RANS_PLANES);
 			assert_int_equal(gp_codec_decode(fresh, (struct gp_span){out, len}, y, &err), GP_OK);
 			gp_codec_free(fresh);
 		}
@@ -362,6 +396,7 @@ static void try_layout(bool predicts, int width)
 	const size_t len = make_payload(rans, width, in, &in_len, out), head = 5 + 2 * C;
 	assert_int_equal(out[0] & ~16, width + 32);
 	assert_true(predicts || !(out[0] & 16));
+	assert_true(!predicts || width < 8 || out[0] & 16);
 	assert_int_equal(gp_get_u32(out + 1), AT);
 	assert_int_equal(rans_rig_expand(plain, out + head, len - head, planes, in_len), GP_OK);
 	assert_memory_equal(planes, in, AT);
@@ -463,6 +498,7 @@ int main(void)
 		cmocka_unit_test(pixels_become_planes_and_come_back),
 		cmocka_unit_test(channels_that_are_alike_go_together),
 		cmocka_unit_test(few_pixels_are_one_group),
+		cmocka_unit_test(begun_symbols_go_on_in_the_next_row),
 		cmocka_unit_test(channels_of_their_own_scale_take_fewer_bits),
 		cmocka_unit_test(both_keys_together_save_more),
 		cmocka_unit_test(narrow_maps_take_no_more_than_without_planes),

@@ -26,15 +26,17 @@ static size_t counts_bytes(size_t channels)
 size_t gp_rans_channels_bytes(size_t channels, bool predicts)
 {
 	const size_t plan = 2 * channels * sizeof(uint16_t), begun = channels;
-	return channels * sizeof(uint64_t) + (predicts ? 2 : 1) * (counts_bytes(channels) + plan + begun);
+	return GP_RANS_RUNS * sizeof(struct gp_rans_run) + channels * sizeof(uint64_t) +
+	       (predicts ? 2 : 1) * (counts_bytes(channels) + plan + begun);
 }
 
 enum gp_status gp_rans_channels_open(struct gp_rans_channels *c, size_t channels, bool predicts, struct gp_err *err)
 {
 	*c = (struct gp_rans_channels){.channels = channels};
-	c->ranks = gp_alloc_aligned(gp_rans_channels_bytes(channels, predicts));
-	if (!c->ranks)
+	c->run = gp_alloc_aligned(gp_rans_channels_bytes(channels, predicts));
+	if (!c->run)
 		GP_FAIL(err, GP_NOMEM, "out of memory for rans");
+	c->ranks = (uint64_t *)(void *)(c->run + GP_RANS_RUNS);
 	uint16_t *at = (uint16_t *)(void *)(c->ranks + channels);
 	for (int kind = 0; kind < (predicts ? 2 : 1); kind++) {
 		c->counts[kind] = at;
@@ -52,7 +54,7 @@ enum gp_status gp_rans_channels_open(struct gp_rans_channels *c, size_t channels
 
 void gp_rans_channels_close(struct gp_rans_channels *c)
 {
-	gp_free_aligned(c->ranks);
+	gp_free_aligned(c->run);
 }
 
 /* --- count ------------------------------------------------------------------------------------------------------ */
@@ -120,18 +122,12 @@ static uint64_t log2_of(const struct gp_rans_channels *c, uint32_t v)
 	return (uint64_t)whole << FRACTION | c->fraction[digits & 255];
 }
 
-/* Symbols of one channel or of several, and the bits that they and their table take, times 256. */
-struct histogram {
-	uint32_t count[GP_RANS_SYMBOLS];
-	uint64_t cost, table;
-};
-
 /*
  * The entropy of what was counted, for `ratio` / 256 times as many symbols. The entropy of a sample is too low, by about
  * (seen - 1) / 2 * log2(e) bits (Miller and Madow). A piece is coded with frequencies that are those of a sample, too, one symbol
  * in PIECE_EACH where it is long, and takes as much more than its entropy.
  */
-static void weigh(const struct gp_rans_channels *c, struct histogram *h, uint64_t ratio)
+static void weigh(const struct gp_rans_channels *c, struct gp_rans_run *h, uint64_t ratio)
 {
 	uint64_t total = 0, parts = 0, seen = 0;
 	int first = 0, last = 0;
@@ -150,7 +146,7 @@ static void weigh(const struct gp_rans_channels *c, struct histogram *h, uint64_
 	h->table += (seen * (ratio + (PIECE_EACH << 8)) * LOG2_E / 2) >> 8;
 }
 
-static void add(struct histogram *h, const uint16_t *counts)
+static void add(struct gp_rans_run *h, const uint16_t *counts)
 {
 	for (int s = 0; s < GP_RANS_SYMBOLS; s++)
 		h->count[s] += counts[s];
@@ -165,7 +161,7 @@ static const uint16_t *counts_of(const struct gp_rans_channels *c, int kind, siz
 static void rank(struct gp_rans_channels *c, int kind)
 {
 	for (size_t n = 0; n < c->channels; n++) {
-		struct histogram h = {0};
+		struct gp_rans_run h = {0};
 		add(&h, counts_of(c, kind, n));
 		weigh(c, &h, 1 << 8);
 		const uint64_t own = h.cost << RANK_CHANNEL_BITS | n;
@@ -184,16 +180,76 @@ static void rank(struct gp_rans_channels *c, int kind)
 		c->plan[kind].order[i] = (uint16_t)(c->ranks[i] & ((1u << RANK_CHANNEL_BITS) - 1));
 }
 
-static void end_group(struct gp_rans_plan *p, size_t planes, const struct histogram *group)
+/* --- groups: neighbours in that order become one as long as that takes fewer bits --------------------------------- */
+
+/* Runs of the order that are not taken apart: of FEWEST_SYMBOLS and more, and GP_RANS_RUNS at most. */
+static size_t make_runs(struct gp_rans_channels *c, int kind, uint64_t symbols)
 {
-	p->end[p->groups++] = (uint16_t)planes;
-	p->cost += group->cost + group->table;
+	const struct gp_rans_plan *p = &c->plan[kind];
+	const uint64_t least = c->channels * symbols / GP_RANS_RUNS + 1;
+	const uint64_t wanted = least > FEWEST_SYMBOLS ? least : FEWEST_SYMBOLS;
+	size_t runs = 0;
+	uint64_t left = c->channels * symbols, has = 0;
+	memset(&c->run[0], 0, sizeof c->run[0]);
+	for (size_t i = 0; i < c->channels; i++) {
+		add(&c->run[runs], counts_of(c, kind, p->order[i]));
+		c->run[runs].end = i + 1;
+		has += symbols;
+		left -= symbols;
+		if (has >= wanted && left >= FEWEST_SYMBOLS && i + 1 < c->channels && runs + 1 < GP_RANS_RUNS) {
+			has = 0;
+			memset(&c->run[++runs], 0, sizeof c->run[0]);
+		}
+	}
+	return runs + 1;
+}
+
+/* Bits that run k takes more as a part of the one before it, times 256; below 0: fewer. */
+static int64_t gain_of(struct gp_rans_channels *c, size_t k, uint64_t ratio)
+{
+	const struct gp_rans_run *before = &c->run[k - 1], *run = &c->run[k];
+	struct gp_rans_run both = *before;
+	for (int s = 0; s < GP_RANS_SYMBOLS; s++)
+		both.count[s] += run->count[s];
+	weigh(c, &both, ratio);
+	return (int64_t)(both.cost + both.table) - (int64_t)(before->cost + before->table + run->cost + run->table);
+}
+
+static void join(struct gp_rans_channels *c, size_t k, size_t runs, uint64_t ratio)
+{
+	for (int s = 0; s < GP_RANS_SYMBOLS; s++)
+		c->run[k - 1].count[s] += c->run[k].count[s];
+	c->run[k - 1].end = c->run[k].end;
+	weigh(c, &c->run[k - 1], ratio);
+	memmove(&c->run[k], &c->run[k + 1], (runs - k - 1) * sizeof c->run[0]);
+}
+
+/* Returns how many runs are left. */
+static size_t join_runs(struct gp_rans_channels *c, size_t runs, uint64_t ratio)
+{
+	for (size_t k = 0; k < runs; k++)
+		weigh(c, &c->run[k], ratio);
+	for (size_t k = 1; k < runs; k++)
+		c->run[k].gain = gain_of(c, k, ratio);
+	while (runs > 1) {
+		size_t best = 1;
+		for (size_t k = 2; k < runs; k++)
+			if (c->run[k].gain < c->run[best].gain)
+				best = k;
+		if (c->run[best].gain > 0)
+			break;
+		join(c, best, runs--, ratio);
+		if (best > 1)
+			c->run[best - 1].gain = gain_of(c, best - 1, ratio);
+		if (best < runs)
+			c->run[best].gain = gain_of(c, best, ratio);
+	}
+	return runs;
 }
 
 void gp_rans_channels_plan(struct gp_rans_channels *c, int kind, int width, uint64_t pixels)
 {
 	struct gp_rans_plan *p = &c->plan[kind];
-	struct histogram group = {0};
 	const uint64_t symbols = pixels / (uint64_t)(SYMBOL_BITS / width); /* of a channel */
 	p->groups = 0;
 	if (c->counted[kind] == 0 || symbols == 0) {
@@ -202,25 +258,10 @@ void gp_rans_channels_plan(struct gp_rans_channels *c, int kind, int width, uint
 	}
 	const uint64_t ratio = (symbols << 8) / c->counted[kind];
 	rank(c, kind);
+	p->groups = join_runs(c, make_runs(c, kind, symbols), ratio);
 	p->cost = c->channels * sizeof(uint16_t) * 8 << FRACTION;
-	add(&group, counts_of(c, kind, p->order[0]));
-	weigh(c, &group, ratio);
-	size_t begin = 0;
-	for (size_t i = 1; i < c->channels; i++) {
-		struct histogram own = {0}, both = group;
-		add(&own, counts_of(c, kind, p->order[i]));
-		add(&both, counts_of(c, kind, p->order[i]));
-		weigh(c, &own, ratio);
-		weigh(c, &both, ratio);
-		const bool short_of =
-			(i - begin) * symbols < FEWEST_SYMBOLS || (c->channels - i) * symbols < FEWEST_SYMBOLS;
-		if (short_of || both.cost + both.table <= group.cost + group.table + own.cost + own.table) {
-			group = both;
-			continue;
-		}
-		end_group(p, i, &group);
-		group = own;
-		begin = i;
+	for (size_t k = 0; k < p->groups; k++) {
+		p->end[k] = (uint16_t)c->run[k].end;
+		p->cost += c->run[k].cost + c->run[k].table;
 	}
-	end_group(p, c->channels, &group);
 }

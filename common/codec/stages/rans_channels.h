@@ -2,8 +2,8 @@
  *
  * `rans:tables=channel`: which channels have a table of frequencies in common. The
  * codes of a sample are counted for each channel; channels whose codes take about
- * as many bits follow each other, and a channel joins the group before it where a
- * table of its own would take more bytes than it saves. All in integers, so that every
+ * as many bits follow each other, and neighbours become one group as long as their
+ * tables take more bytes than they save. All in integers, so that every
  * machine makes the same groups.
  *
  * Threads: one at a time. Test: tests/unit/test_codec_rans_planes.c
@@ -13,7 +13,7 @@
 
 #include "common/codec/codec_impl.h"
 
-enum { GP_RANS_CHANNELS_MOST = 1024 };
+enum { GP_RANS_CHANNELS_MOST = 1024, GP_RANS_RUNS = 64 };
 
 /* The codes themselves, and their residuals where they are foretold. */
 enum { GP_RANS_AS_IS, GP_RANS_RESIDUALS, GP_RANS_KINDS };
@@ -25,9 +25,18 @@ struct gp_rans_plan {
 	uint64_t cost; /* bits that all codes take, tables included, times 256; UINT64_MAX: nothing was counted */
 };
 
+/* Channels that follow each other in the order: a group in the end. */
+struct gp_rans_run {
+	uint32_t count[256];  /* of the symbols of all */
+	uint64_t cost, table; /* bits that they take, and their table, times 256 */
+	int64_t gain;         /* bits that they take more in one group with the run before, times 256 */
+	size_t end;           /* channels up to here */
+};
+
 struct gp_rans_channels {
 	size_t channels;
-	uint64_t *ranks; /* of the channels, by their bits */
+	struct gp_rans_run *run; /* GP_RANS_RUNS */
+	uint64_t *ranks;         /* of the channels, by their bits */
 	uint16_t *counts
 		[GP_RANS_KINDS]; /* of the 256 symbols of each channel; GP_RANS_RESIDUALS: NULL where nothing is foretold */
 	uint64_t counted[GP_RANS_KINDS]; /* symbols of a channel */

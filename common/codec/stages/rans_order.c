@@ -33,7 +33,7 @@ static bool measure_map(struct gp_rans_order *o, const struct gp_shape *shape)
 	if (shape->ndim != 4)
 		return false;
 	const uint64_t row = (uint64_t)shape->dim[2] * o->channels;
-	if (row % 8 != 0 || row > ROW_MOST)
+	if (row % 8 != 0 || row > (o->room > 0 ? o->room : ROW_MOST))
 		return false;
 	o->row = (size_t)row;
 	o->image = (uint64_t)shape->dim[1];
@@ -59,6 +59,8 @@ void gp_rans_order_reshape(struct gp_rans_order *o, const struct gp_shape *shape
 	o->rows = o->image = 0;
 	o->predicts = o->by_channel = false;
 	if (n == 0 || o->channels == 0 || n % o->channels != 0)
+		return;
+	if (shape->ndim > 1 && shape->dim[shape->ndim - 1] != (int64_t)o->channels)
 		return;
 	const uint64_t pixels = n / o->channels;
 	o->predicts = o->predict && measure_map(o, shape);
@@ -87,7 +89,8 @@ static void prepare(struct gp_rans_order *o, const struct gp_codec_setup *setup,
 	if (gp_shape_elements(shape) == 0 || channels < 1)
 		return;
 	o->channels = (size_t)channels;
-	o->tables = tables && channels > 1 && channels <= GP_RANS_CHANNELS_MOST;
+	o->tables = tables && channels > 1 && channels <= GP_RANS_CHANNELS_MOST &&
+		    gp_shape_elements(shape) / (uint64_t)channels >= 8;
 	o->predict = predict && measure_map(o, shape);
 	o->room = o->row;
 	if (o->tables && o->room < PIXELS_MOST * o->channels)

@@ -47,8 +47,8 @@ uint64_t gp_rans_order_bytes(const struct gp_codec_setup *setup, bool predict, b
 enum gp_status gp_rans_order_open(struct gp_rans_order *o, const struct gp_codec_setup *setup, bool predict,
 				  bool tables, struct gp_err *err);
 void gp_rans_order_close(struct gp_rans_order *o);
-/* From here on tensors have this shape, of no larger dimensions than that of open; one of a single dimension is that of pixels
- * of that tensor, one after another. */
+/* From here on tensors have this shape, of no more elements than that of open and with its last dimension; one of a single
+ * dimension is that of pixels of that tensor, one after another. Nothing is done to tensors of other shapes. */
 void gp_rans_order_reshape(struct gp_rans_order *o, const struct gp_shape *shape);
 /* Codes of the tensor; 0: nothing can be done to them. */
 uint64_t gp_rans_order_codes(const struct gp_rans_order *o);
