@@ -62,6 +62,9 @@ holds '| `insert=bottleneck:dim=32;block:bits=3` | 0.411 | 0.480 | 0.445 | 79.00
 holds '| `block:bits=3` | 3.200 | 2.800 | 3.000 | 80.00, 1 diverged | 80.00 | +0.00 |  |'
 holds 'FAIL  text, at most 4.25 bits both ways: `insert=bottleneck:dim=32;block:bits=3` -1.50 points from raw (2 seeds), wanted -1'
 holds 'PASS  text with a bottleneck, at most 0.5 bits both ways: `insert=bottleneck:dim=32;block:bits=3` -1.50 points'
+text uniform:bits=3 1 0.81 380 190 380 190 # better, but with one seed
+frontier "$build" "$work/texts" - - - - - - table
+holds 'FAIL  text, at most 4.25 bits both ways: `insert=bottleneck:dim=32;block:bits=3` -1.50 points from raw (2 seeds), wanted -1'
 cat "$work/texts" >>"$work/runs"
 frontier "$build" "$work/runs" - - - - - - table
 holds 'OPEN  one method everywhere, at most 4.25 bits both ways'

@@ -81,7 +81,8 @@ function print_table(group,  p, i, row, order, name) {
 	print ""
 }
 
-# The method that is best where it is worst of all groups, among those with at most so many bits both ways; "": there is none.
+# The method that is best where it is worst of all groups, among those with at most so many bits both ways that have run with
+# the most seeds; "": there is none.
 function best_of(first, last, limit, only,  i, g, m, row, least, fewest, top, method) {
 	method = ""
 	for (i = 1; i <= count[group_name[first]]; i++) {
@@ -94,7 +95,8 @@ function best_of(first, last, limit, only,  i, g, m, row, least, fewest, top, me
 			if (from_raw[row] < least) least = from_raw[row]
 			if (g == first || compared[row] < fewest) fewest = compared[row]
 		}
-		if (least != "none" && (method == "" || least > top)) { top = least; best_seeds = fewest; method = m }
+		if (least == "none" || (method != "" && fewest < best_seeds)) continue
+		if (method == "" || fewest > best_seeds || least > top) { top = least; best_seeds = fewest; method = m }
 	}
 	best_points = top
 	return method
