@@ -83,13 +83,14 @@ GP_INLINE void sums(uint8_t *restrict row, const uint8_t *restrict before, size_
 
 GP_INLINE void restore_pixel(uint8_t *row, const uint8_t *up, size_t channels, uint8_t mask)
 {
+	const uint8_t *left = row - channels, *corner = up - channels;
 	size_t k = 0;
 	for (; k + sizeof(vec) <= channels; k += sizeof(vec))
-		restore_vec(row + k, row + k - channels, up + k, up + k - channels, mask);
+		restore_vec(row + k, left + k, up + k, corner + k, mask);
 	for (; k + sizeof(half) <= channels; k += sizeof(half))
-		restore_half(row + k, row + k - channels, up + k, up + k - channels, mask);
+		restore_half(row + k, left + k, up + k, corner + k, mask);
 	for (; k < channels; k++)
-		row[k] = (uint8_t)(row[k] + foretell(row[k - channels], up[k], up[k - channels])) & mask;
+		row[k] = (uint8_t)(row[k] + foretell(left[k], up[k], corner[k])) & mask;
 }
 
 /* A pixel after the other, as each needs the one before. */
