@@ -26,6 +26,8 @@
 #define MANY_ROWS     64
 #define PICKED_SIZES  8
 #define MANY_PRODUCTS ((int64_t)1 << 25)
+#define FLAT_INPUTS   32
+#define FLAT_OUTPUTS  1024
 
 /* The primitives for chunks of one length, or size. */
 struct linear_set {
@@ -46,6 +48,16 @@ struct linear_state {
 };
 
 /*
+ * Up to 32 inputs and more than 1024 outputs: where several threads share the sums over the outputs for the gradient of few rows,
+ * the kernel of oneDNN 2.6 that wants a layout of its own calls one that it has not made, and the process ends (seen with
+ * 2, 4 and 16 threads, 1 to 128 rows, 1088 to 4096 outputs). Its general product is sound.
+ */
+static bool is_flat(const struct linear_state *s)
+{
+	return !s->dnn.bf16 && s->in <= FLAT_INPUTS && s->out > FLAT_OUTPUTS;
+}
+
+/*
  * Many rows of fp32 are multiplied with the weight as it is, by oneDNN's general product. In version 2.6 the kernels
  * that it chooses otherwise, with a layout of their own, take longer for gradients: of 1024 rows and a weight of
  * 768 x 3072 1.3 times for that of the rows and 1.5 to 1.9 times for that of the weight, and still 1.2 to 1.4 times in
@@ -54,6 +66,8 @@ struct linear_state {
  */
 static bool fits_as_it_is(const struct linear_state *s)
 {
+	if (is_flat(s))
+		return true;
 	return !s->dnn.bf16 && s->rows >= MANY_ROWS && s->rows * s->out >= (MANY_PRODUCTS + s->in - 1) / s->in;
 }
 
