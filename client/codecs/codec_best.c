@@ -7,99 +7,60 @@
 
 #include <stdio.h>
 
-/* None of these remembers anything: what a chain with `ef` or `delta` loses shows in training alone. */
-static const char *const chains[] = {
-	"uniform:bits=8",
-	"uniform:bits=6",
-	"uniform:bits=4",
-	"uniform:bits=3",
-	"uniform:bits=2",
-	"uniform:bits=8+rans",
-	"uniform:bits=7+rans",
-	"uniform:bits=6+rans",
-	"uniform:bits=5+rans",
-	"uniform:bits=4+rans",
-	"uniform:bits=3+rans",
-	"sortquant:bits=6,split=2",
-	"sortquant:bits=4,split=2",
-	"sortquant:bits=2,split=2",
-	"kmeans:bits=4",
-	"kmeans:bits=3",
-	"kmeans:bits=2",
-	"fp16",
-	"mxfp8",
-	"mxfp6",
-	"mxfp6:format=e2m3",
-	"mxfp4",
-	"nvfp4",
-	"mxfp8+rans",
-	"mxfp4+rans",
-	"nvfp4+rans",
-	"fp8",
-	"s2fp8",
-	"smaq:main=6,outlier=8",
-	"block:bits=8,size=64",
-	"block:bits=6,size=64",
-	"block:bits=5,size=64",
-	"block:bits=4,size=64",
-	"block:bits=3,size=64,clip=mse",
-	"block:bits=2,size=64,clip=mse",
-	"block:bits=8,size=64,zero=asym",
-	"block:bits=6,size=64,zero=asym",
-	"block:bits=4,size=64,zero=asym",
-	"block:bits=3,size=64,zero=asym,clip=mse",
-	"block:bits=2,size=64,zero=asym,clip=mse",
-	"block:bits=4,zero=asym,dim=channel",
-	"block:bits=8,size=64+rans",
-	"block:bits=7,size=64+rans",
-	"block:bits=7,size=1024+rans",
-	"block:bits=6,size=1024+rans",
-	"block:bits=5,size=1024+rans",
-	"block:bits=4,size=1024+rans",
-	"block:bits=6,zero=asym,dim=channel+rans",
-	"block:bits=5,zero=asym,dim=channel+rans",
-	"block:bits=4,zero=asym,dim=channel+rans",
-	"block:bits=6,size=64+rans",
-	"block:bits=5,size=64+rans",
-	"block:bits=4,size=64+rans",
-	"block:bits=3,size=64+rans",
-	"hadamard:size=64+block:bits=6,size=64",
-	"hadamard:size=64+block:bits=4,size=64",
-	"hadamard:size=64+block:bits=3,size=64,clip=mse",
-	"hadamard:size=64+block:bits=2,size=64,clip=mse",
-	"hadamard:size=64+block:bits=5,size=64+rans",
-	"hadamard:size=64+block:bits=4,size=64+rans",
-	"uniform:bits=8+rans:predict=map",
-	"uniform:bits=7+rans:predict=map",
-	"uniform:bits=6+rans:predict=map",
-	"uniform:bits=5+rans:predict=map",
-	"uniform:bits=4+rans:predict=map",
-	"block:bits=6,zero=asym,dim=channel+rans:predict=map",
-	"block:bits=5,zero=asym,dim=channel+rans:predict=map",
-	"block:bits=4,zero=asym,dim=channel+rans:predict=map",
-	"kmeans:bits=4+rans:predict=map",
-	"uniform:bits=8+rans:predict=map,tables=channel",
-	"uniform:bits=7+rans:predict=map,tables=channel",
-	"uniform:bits=6+rans:predict=map,tables=channel",
-	"uniform:bits=5+rans:predict=map,tables=channel",
-	"uniform:bits=4+rans:predict=map,tables=channel",
-	"block:bits=6,zero=asym,dim=channel+rans:predict=map,tables=channel",
-	"block:bits=5,zero=asym,dim=channel+rans:predict=map,tables=channel",
-	"block:bits=4,zero=asym,dim=channel+rans:predict=map,tables=channel",
-	"block:bits=3,zero=asym,dim=channel+rans:predict=map,tables=channel",
-	"block:bits=8,size=128+rans:tables=channel",
-	"block:bits=7,size=128+rans:tables=channel",
-	"block:bits=6,size=128+rans:tables=channel",
-	"block:bits=5,size=128+rans:tables=channel",
-	"block:bits=4,size=128+rans:tables=channel",
-	"block:bits=3,size=128+rans:tables=channel",
-	"topk:ratio=0.25+uniform:bits=8",
-	"topk:ratio=0.1+uniform:bits=8",
+/* What follows a quantizer in a chain: nothing, or `rans` with these keys. */
+enum {
+	PLAIN = 1 << 0,
+	RANS = 1 << 1,
+	FORETOLD = 1 << 2,
+	BY_CHANNEL = 1 << 3,
+	BOTH_KEYS = 1 << 4,
+	KEYS = RANS | FORETOLD | BY_CHANNEL | BOTH_KEYS,
+	ALL = PLAIN | KEYS
 };
 
+static const char *const ending[] = {"", "+rans", "+rans:predict=map", "+rans:tables=channel",
+				     "+rans:predict=map,tables=channel"};
+enum { ENDINGS = sizeof ending / sizeof ending[0] };
+
+/* A chain for each number of bits from `low` to `high`, which takes the place of %d, and for each of `endings`. None
+ * remembers anything: what a chain with `ef` or `delta` loses shows in training alone. Nothing is foretold, and nothing has
+ * tables by channel, behind `fp8`, `s2fp8` and `topk`; behind blocks along the channels little is foretold. */
+static const struct {
+	const char *form;
+	int low, high;
+	unsigned endings;
+} families[] = {
+	{"uniform:bits=%d", 2, 8, ALL},
+	{"sortquant:bits=%d,split=2", 2, 6, ALL},
+	{"kmeans:bits=%d", 2, 6, ALL},
+	{"fp16", 1, 1, PLAIN},
+	{"fp8", 1, 1, PLAIN | RANS},
+	{"s2fp8", 1, 1, PLAIN | RANS},
+	{"mxfp8", 1, 1, ALL},
+	{"mxfp6", 1, 1, ALL},
+	{"mxfp6:format=e2m3", 1, 1, ALL},
+	{"mxfp4", 1, 1, ALL},
+	{"nvfp4", 1, 1, ALL},
+	{"smaq:main=6,outlier=8", 1, 1, ALL},
+	{"block:bits=%d,size=64", 2, 8, PLAIN | RANS},
+	{"block:bits=%d,size=64,clip=mse", 2, 4, PLAIN | RANS},
+	{"block:bits=%d,size=64,zero=asym", 2, 8, PLAIN | RANS},
+	{"block:bits=%d,size=64,zero=asym,clip=mse", 2, 4, PLAIN | RANS},
+	{"block:bits=%d,size=128", 2, 8, RANS | BY_CHANNEL},
+	{"block:bits=%d,size=1024", 3, 8, RANS | BY_CHANNEL},
+	{"block:bits=%d,dim=channel", 3, 8, RANS | BY_CHANNEL},
+	{"block:bits=%d,zero=asym,dim=channel", 2, 8, ALL},
+	{"block:bits=%d,zero=asym,clip=mse,dim=channel", 2, 5, ALL},
+	{"hadamard:size=64+block:bits=%d,size=64", 2, 6, PLAIN | RANS},
+	{"hadamard:size=64+block:bits=%d,size=64,clip=mse", 2, 3, PLAIN},
+	{"topk:ratio=0.25+uniform:bits=%d", 6, 8, PLAIN},
+	{"topk:ratio=0.1+uniform:bits=%d", 6, 8, PLAIN},
+};
+enum { FAMILIES = sizeof families / sizeof families[0] };
+
 /* Chains whose budget follows from the bits per element that are asked for. `beside` is what the other fields take of
- * these: in each block a scale 16 bits, a zero point 8, a width 3. It is below 0 with rans, which makes codes shorter than
- * their budget. */
+ * these: in each block a scale 16 bits, a zero point 8, a width 3. With rans, which makes codes shorter than their budget by
+ * an amount that nobody knows before, there is a chain for each of `beyond`. */
 static const struct {
 	const char *form;
 	double beside;
@@ -109,26 +70,22 @@ static const struct {
 	{"block:size=64,clip=mse,budget=%.2f", 19.0 / 64},
 	{"block:size=32,budget=%.2f", 19.0 / 32},
 	{"hadamard:size=64+block:size=64,budget=%.2f", 19.0 / 64},
-	{"block:size=64,budget=%.2f+rans", -0.1},
-	{"block:size=64,budget=%.2f+rans", -0.4},
-	{"block:size=64,zero=asym,budget=%.2f+rans", -0.1},
-	{"block:size=128,budget=%.2f+rans", -0.1},
-	{"block:size=128,budget=%.2f+rans", -0.4},
-	{"block:size=128,budget=%.2f+rans", -0.8},
-	{"block:size=128,budget=%.2f+rans", -1.2},
-	{"block:size=128,budget=%.2f+rans", -1.6},
-	{"block:size=128,budget=%.2f+rans", -2.2},
-	{"block:size=128,zero=asym,budget=%.2f+rans", -0.4},
-	{"block:size=128,zero=asym,budget=%.2f+rans", -0.8},
-	{"block:size=128,zero=asym,budget=%.2f+rans", -1.2},
-	{"block:size=128,zero=asym,budget=%.2f+rans", -1.6},
-	{"block:size=128,zero=asym,budget=%.2f+rans", -2.2},
-	{"hadamard:size=64+block:size=64,budget=%.2f+rans", -0.1},
-	{"hadamard:size=64+block:size=64,budget=%.2f+rans", -0.4},
 };
+static const char *const shortened[] = {
+	"block:size=64,budget=%.2f+rans",
+	"block:size=128,budget=%.2f+rans",
+	"block:size=128,budget=%.2f+rans:tables=channel",
+	"block:size=128,zero=asym,budget=%.2f+rans",
+	"block:size=128,zero=asym,budget=%.2f+rans:tables=channel",
+	"hadamard:size=64+block:size=64,budget=%.2f+rans",
+};
+static const double beyond[] = {0.1, 0.4, 0.8, 1.2, 1.6, 2.2};
 
-enum { FIXED = sizeof chains / sizeof chains[0], BUDGETS = sizeof budgets / sizeof budgets[0] };
-_Static_assert(FIXED + BUDGETS <= GP_BEST_CHAINS, "the list has more chains than its header says");
+enum {
+	BUDGETS = sizeof budgets / sizeof budgets[0],
+	SHORTENED = sizeof shortened / sizeof shortened[0],
+	BEYOND = sizeof beyond / sizeof beyond[0]
+};
 
 /* Two digits, rounded down; 0.01 bits are left for heads, which take more where a tensor has fewer than 10,000 elements. */
 static double budget_within(double bits)
@@ -137,14 +94,35 @@ static double budget_within(double bits)
 	return budget < 2 ? 2 : budget > 8 ? 8 : budget;
 }
 
+/* Chain *i of a family, if it has so many; else *i gets less by as many as it has. */
+static bool chain_of_family(int family, int *i, char *text, size_t size)
+{
+	for (int bits = families[family].low; bits <= families[family].high; bits++)
+		for (int e = 0; e < ENDINGS; e++) {
+			if (!(families[family].endings & 1u << e) || (*i)-- > 0)
+				continue;
+			char quantizer[96];
+			snprintf(quantizer, sizeof quantizer, families[family].form, bits);
+			snprintf(text, size, "%s%s", quantizer, ending[e]);
+			return true;
+		}
+	return false;
+}
+
 const char *gp_best_chain(double bits, int i, char *text, size_t size)
 {
-	if (i < 0 || i >= FIXED + BUDGETS)
+	if (i < 0)
 		return NULL;
-	if (i < FIXED)
-		snprintf(text, size, "%s", chains[i]);
+	for (int f = 0; f < FAMILIES; f++)
+		if (chain_of_family(f, &i, text, size))
+			return text;
+	if (i >= BUDGETS + SHORTENED * BEYOND)
+		return NULL;
+	if (i < BUDGETS)
+		snprintf(text, size, budgets[i].form, budget_within(bits - budgets[i].beside));
 	else
-		snprintf(text, size, budgets[i - FIXED].form, budget_within(bits - budgets[i - FIXED].beside));
+		snprintf(text, size, shortened[(i - BUDGETS) / BEYOND],
+			 budget_within(bits + beyond[(i - BUDGETS) % BEYOND]));
 	return text;
 }
 

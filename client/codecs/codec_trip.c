@@ -10,7 +10,6 @@
 #include "common/wire/account.h"
 
 /* Repeated until both have passed. */
-#define MEASURE_NS      60000000u
 #define MEASURE_REPEATS 3
 
 /* "act, grad, hidden" as far as it fits. */
@@ -253,9 +252,9 @@ static enum gp_status warm_up(const struct trial *c, const float *x, float *y, i
 /* Always the same draw; an instance that remembers still gives other bytes each time, so that the first pass is the one
  * whose error is told, whatever the machine's speed. */
 static enum gp_status measure(struct gp_trip_tensor *t, const struct gp_trip_part *p, const struct trial *c,
-			      struct gp_trip *out, struct gp_err *err)
+			      uint64_t measure_ns, struct gp_trip *out, struct gp_err *err)
 {
-	const uint64_t begin = gp_now_ns(), least_ns = p->count > 1 ? MEASURE_NS : 0;
+	const uint64_t begin = gp_now_ns(), least_ns = p->count > 1 ? measure_ns : 0;
 	struct gp_codec_stats warm;
 	gp_codec_get_stats(c->codec, &warm);
 	for (int i = 0; i < MEASURE_REPEATS || gp_now_ns() - begin < least_ns; i++) {
@@ -299,8 +298,8 @@ static void find_errors(const struct gp_trip_tensor *t, const struct gp_trip_par
 	out->cosine = error == 0 ? 1 : xx > 0 && yy > 0 ? fmin(xy / sqrt(xx) / sqrt(yy), 1) : 0;
 }
 
-enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, struct gp_trip *out,
-			   struct gp_err *err)
+enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, uint64_t measure_ns,
+			   struct gp_trip *out, struct gp_err *err)
 {
 	struct trial c = {0};
 	const struct gp_trip_part part = part_for(t, spec), *const p = &part;
@@ -309,7 +308,7 @@ enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec 
 		status = warm_up(&c, p->x, t->y, warmup, err);
 	if (status == GP_OK) {
 		*out = (struct gp_trip){.elements = t->rows.x ? t->rows.count : t->tensor->count};
-		status = measure(t, p, &c, out, err);
+		status = measure(t, p, &c, measure_ns, out, err);
 	}
 	close_trial(&c);
 	if (status == GP_OK && t->length && p->x == t->sequences.x)

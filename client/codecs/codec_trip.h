@@ -34,6 +34,8 @@ struct gp_trip_tensor {
 	const struct gp_st_tensor *length; /* of each text; NULL: as in the file */
 };
 
+#define GP_TRIP_MEASURE_NS 60000000u /* for speeds that are worth printing with three digits */
+
 struct gp_trip {
 	uint64_t payload_bytes, elements;
 	/* Errors and size of one pass, the first behind the warm-up of a fresh instance, and what was skipped or raw in
@@ -59,9 +61,9 @@ void gp_trip_close(struct gp_trip_tensor *t);
 enum gp_status gp_trip_drop_padding(struct gp_trip_tensor *t, const struct gp_st_tensor *length, bool *dropped,
 				    struct gp_err *err);
 /* Codecs that remember see the tensor `warmup` times before anything is measured; others are not held up. With a
- * warm-up `delta` codes differences to the same samples. */
-enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, struct gp_trip *out,
-			   struct gp_err *err);
+ * warm-up `delta` codes differences to the same samples. Speeds are taken over at least `measure_ns`, and three passes. */
+enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, uint64_t measure_ns,
+			   struct gp_trip *out, struct gp_err *err);
 /* The decoded tensor in the layout that the file has. Valid until the next call for t. */
 const float *gp_trip_decoded(struct gp_trip_tensor *t);
 

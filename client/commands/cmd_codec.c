@@ -221,7 +221,7 @@ static enum gp_status check_given(const char *command, const struct settings *s,
 static enum gp_status run_codec(struct gp_trip_tensor *tensor, const struct settings *s,
 				const struct gp_codec_spec *spec, struct gp_trip *t, struct gp_err *err)
 {
-	if (gp_trip_run(tensor, spec, 0, t, err) != GP_OK)
+	if (gp_trip_run(tensor, spec, 0, GP_TRIP_MEASURE_NS, t, err) != GP_OK)
 		return gp_err_prefix(err, "%s: tensor '%.60s'", s->in, s->tensor);
 	return GP_OK;
 }

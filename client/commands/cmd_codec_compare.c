@@ -19,6 +19,10 @@
 
 #define PROGRAM "gpclient codec"
 
+#define MOMENT_NS        2000000000u
+#define PLAIN_PROGRESS_S 10
+#define BRIEF_NS         5000000u /* for each of the three hundred chains that are tried where the user names none */
+
 #define FIELD(name) offsetof(struct gp_comparison_settings, name)
 
 static const struct gp_opt options[] = {
@@ -32,8 +36,8 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codecs),
 	 .value = "A,B,...",
-	 .help = "specs, separated by commas, semicolons or spaces; default, with --bits alone: a list of about a "
-		 "hundred chains"},
+	 .help = "specs, separated by commas, semicolons or spaces; default, with --bits alone: all chains of a "
+		 "list of about three hundred"},
 	{.name = "bits",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(bits),
@@ -88,7 +92,9 @@ static const struct gp_opt_table table = {
 		 "bits per element, for each tensor; and for all together the one whose largest error in a tensor\n"
 		 "is least among those with at most B bits on average over all elements. Every byte of the\n"
 		 "payload counts, also its header of a few bytes: with --bits 4, uniform:bits=4 is a little above.\n"
-		 "Give --codecs, --bits or both; without --codecs, about a hundred chains are tried.\n"
+		 "Give --codecs, --bits or both; without --codecs, about three hundred chains are tried, and\n"
+		 "the tables show the best of them (--json: all). For a file of 'gpclient capture' it also names\n"
+		 "the best codec of each direction, as flags for 'gpclient train'.\n"
 		 "A comma before KEY= belongs to the spec: uniform:bits=8,sortquant:bits=6,split=2 are two codecs.",
 	.examples = "  gpclient codec compare --in acts.safetensors --link 100mbit,20ms \\\n"
 		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n"
@@ -137,10 +143,10 @@ static enum gp_status add_chains(struct gp_comparison *c, struct gp_err *err)
 
 static enum gp_status read_specs(struct gp_comparison *c, const struct gp_options_result *r, struct gp_err *err)
 {
-	const bool listed = c->set.codecs || r->positionals > 0;
-	if (c->set.in && !listed && c->set.bits > 0)
+	c->listed = c->set.codecs || r->positionals > 0;
+	if (c->set.in && !c->listed && c->set.bits > 0)
 		return add_chains(c, err);
-	if (!c->set.in || !listed)
+	if (!c->set.in || !c->listed)
 		GP_FAIL(err, GP_USAGE, "compare needs --%s; see `" PROGRAM " compare --help`",
 			c->set.in ? "codecs A,B,... or --bits B (above 0)" : "in FILE");
 	if (c->set.codecs)
@@ -219,16 +225,28 @@ static enum gp_status drop_padding(const struct gp_comparison *c, struct gp_trip
 }
 
 /* What `train` refuses is refused here, too; there, the number of samples comes from the data. */
-static enum gp_status try_codec(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int direction, int warmup,
+static enum gp_status try_codec(const struct gp_comparison *c, int codec, struct gp_trip_tensor *t, int direction,
 				struct gp_trip *out, struct gp_err *err)
 {
+	const struct gp_codec_spec *const spec = &c->spec[codec];
 	struct gp_codec_spec filled = *spec;
 	const int64_t samples = t->shape.ndim > 0 ? t->shape.dim[0] : 1;
 	if (strncmp(spec->text, "delta", 5) == 0 && !gp_comparison_goes_up(direction))
 		GP_FAIL(err, GP_INVALID, "delta works up the link only");
 	if (samples > 0 && samples <= 1 << 24)
 		GP_TRY(gp_codec_spec_set_samples(&filled, (uint32_t)samples, err));
-	return gp_trip_run(t, &filled, warmup, out, err);
+	return gp_trip_run(t, &filled, (int)c->set.warmup, c->listed ? GP_TRIP_MEASURE_NS : BRIEF_NS, out, err);
+}
+
+/* Nothing where it takes no longer than a moment. */
+static void show_progress(struct gp_comparison *c, const char *tensor, int codec)
+{
+	const uint64_t now = gp_now_ns();
+	char text[GP_COMPARED_NAME + GP_CODEC_SPEC_MAX + 64];
+	if (now - c->begun_ns < MOMENT_NS || !gp_progress_due(&c->progress, now))
+		return;
+	snprintf(text, sizeof text, "%s: codec %d of %d, %s", tensor, codec + 1, c->codecs, c->asked[codec]);
+	gp_progress_update(&c->progress, now, text);
 }
 
 static enum gp_status measure(struct gp_comparison *c, const char *name, struct gp_err *err)
@@ -245,8 +263,8 @@ static enum gp_status measure(struct gp_comparison *c, const char *name, struct 
 	for (int i = 0; i < c->codecs && status == GP_OK; i++) {
 		struct gp_compared_cell *cell = &column->cell[i];
 		struct gp_err why = {0};
-		const enum gp_status tried =
-			try_codec(&t, &c->spec[i], column->direction, (int)c->set.warmup, &cell->trip, &why);
+		show_progress(c, name, i);
+		const enum gp_status tried = try_codec(c, i, &t, column->direction, &cell->trip, &why);
 		cell->fits = tried == GP_OK;
 		snprintf(cell->why, sizeof cell->why, "%s", cell->fits ? "" : why.text);
 		if (tried == GP_NOMEM) {
@@ -332,7 +350,11 @@ static enum gp_status compare(struct gp_comparison *c, const struct gp_options_r
 {
 	GP_TRY(read_specs(c, r, err));
 	GP_TRY(read_link(c, err));
-	GP_TRY(measure_all(c, err));
+	gp_progress_init(&c->progress, stderr, PLAIN_PROGRESS_S);
+	c->begun_ns = gp_now_ns();
+	const enum gp_status measured = measure_all(c, err);
+	gp_progress_clear(&c->progress);
+	GP_TRY(measured);
 	GP_TRY(expect_one(c, err));
 	gp_comparison_evaluate(c);
 	if (c->set.json)

@@ -11,6 +11,7 @@
 #include "client/codecs/codec_best.h"
 #include "client/codecs/codec_rank.h"
 #include "client/codecs/codec_trip.h"
+#include "client/log/progress.h"
 #include "common/wire/direction.h"
 
 enum {
@@ -19,6 +20,8 @@ enum {
 	GP_COMPARED_NAME = 128,
 	GP_COMPARED_WINDOW = 4 /* of train */
 };
+/* What a mean over tensors is of: those of one direction (enum gp_direction), or all. */
+#define GP_COMPARED_ALL GP_DIRECTIONS
 
 struct gp_comparison_settings {
 	const char *codecs, *in, *tensor, *link;
@@ -42,7 +45,8 @@ struct gp_compared_column {
 	int64_t positions; /* of texts without their padding; 0: nothing was left out */
 	double raw_bits;
 	struct gp_compared_cell cell[GP_COMPARED_CODECS];
-	int order[GP_COMPARED_CODECS]; /* in which codecs are shown */
+	int order[GP_COMPARED_CODECS];  /* of the codecs in its table */
+	bool shown[GP_COMPARED_CODECS]; /* the text has the codec at this place of `order` */
 	int within; /* --bits B: how many codecs, the first of `order`, have at most B bits per element */
 };
 
@@ -57,6 +61,9 @@ struct gp_compared_place {
 struct gp_comparison {
 	struct gp_comparison_settings set;
 	int codecs, tensors;
+	bool listed; /* the user named the codecs */
+	struct gp_progress progress;
+	uint64_t begun_ns;
 	struct gp_codec_spec spec[GP_COMPARED_CODECS];
 	char asked[GP_COMPARED_CODECS]
 		  [GP_CODEC_SPEC_MAX]; /* as they were written: with every key, tables would be too wide */
@@ -67,13 +74,16 @@ struct gp_comparison {
 	struct gp_rank_time raw; /* without any codec */
 	int recommended;         /* of `place`; -1: none; `codecs`: raw */
 	char sentence[640];
-	int best; /* --bits: in all tensors together; -1: none */
+	/* --bits: the best in all tensors of a direction together, and, last, in those of all; -1: none. */
+	int best[GP_DIRECTIONS + 1];
 };
 
 /* From what was measured: ranges of rates, the order of the codecs, and, with a link, the recommendation. */
 void gp_comparison_evaluate(struct gp_comparison *c);
-/* One codec over all tensors: the bits of all payloads for the elements of all, and the largest error. */
-struct gp_best_row gp_comparison_together(const struct gp_comparison *c, int codec);
+/* One codec over all tensors of `direction`: the bits of all payloads for the elements of all, and the largest error. */
+struct gp_best_row gp_comparison_together(const struct gp_comparison *c, int codec, int direction);
+/* Whether the file has a tensor of this direction. */
+bool gp_comparison_has(const struct gp_comparison *c, int direction);
 bool gp_comparison_goes_up(int direction);
 /* "12.3 ms"; returns text. */
 const char *gp_comparison_time_text(double s, char text[32]);

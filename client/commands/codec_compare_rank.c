@@ -8,7 +8,10 @@
 #include <math.h>
 #include <stdio.h>
 
-#define ALIKE 1.05 /* times this near are no reason to lose more */
+#define ALIKE        1.05 /* times this near are no reason to lose more */
+/* Rows of a table of the list's codecs: with at most the bits that were asked for, and above them. */
+#define SHOWN_WITHIN 16
+#define SHOWN_BEYOND 4
 
 bool gp_comparison_goes_up(int direction)
 {
@@ -190,13 +193,45 @@ static void sort_column(const struct gp_comparison *c, struct gp_compared_column
 		column->within = gp_best_order(row, c->codecs, c->set.bits, column->order);
 }
 
-/* Over all tensors: the bits of all payloads for the elements of all, and the largest error. */
-struct gp_best_row gp_comparison_together(const struct gp_comparison *c, int codec)
+/* All that the user named. Of the list's codecs, the best within the bits and a few above, and only the shortest of those
+ * that decode to the same, as with other keys of `rans`. */
+static void choose_shown(const struct gp_comparison *c, struct gp_compared_column *column)
+{
+	const struct gp_trip *before = NULL;
+	int within = 0, beyond = 0;
+	for (int i = 0; i < c->codecs; i++) {
+		const struct gp_compared_cell *cell = &column->cell[column->order[i]];
+		const struct gp_trip *t = &cell->trip;
+		const bool same = before && t->rel_err == before->rel_err && t->max_err == before->max_err;
+		int *const shown = i < column->within ? &within : &beyond;
+		const int most = i < column->within ? SHOWN_WITHIN : SHOWN_BEYOND;
+		column->shown[i] = c->listed || (cell->fits && !same && *shown < most);
+		*shown += column->shown[i];
+		before = t;
+	}
+}
+
+static bool is_of(const struct gp_compared_column *column, int direction)
+{
+	return direction == GP_COMPARED_ALL || column->direction == direction;
+}
+
+bool gp_comparison_has(const struct gp_comparison *c, int direction)
+{
+	for (int t = 0; t < c->tensors; t++)
+		if (is_of(&c->column[t], direction))
+			return true;
+	return false;
+}
+
+struct gp_best_row gp_comparison_together(const struct gp_comparison *c, int codec, int direction)
 {
 	struct gp_best_row row = {.fits = true};
 	double elements = 0;
 	for (int t = 0; t < c->tensors; t++) {
 		const struct gp_compared_cell *cell = &c->column[t].cell[codec];
+		if (!is_of(&c->column[t], direction))
+			continue;
 		row.fits &= cell->fits;
 		row.bits += 8.0 * (double)cell->trip.payload_bytes;
 		row.error = fmax(row.error, cell->trip.rel_err);
@@ -206,13 +241,13 @@ struct gp_best_row gp_comparison_together(const struct gp_comparison *c, int cod
 	return row;
 }
 
-static void find_best_together(struct gp_comparison *c)
+static int find_best_together(const struct gp_comparison *c, int direction)
 {
 	struct gp_best_row row[GP_COMPARED_CODECS];
 	int order[GP_COMPARED_CODECS];
 	for (int i = 0; i < c->codecs; i++)
-		row[i] = gp_comparison_together(c, i);
-	c->best = gp_best_order(row, c->codecs, c->set.bits, order) > 0 ? order[0] : -1;
+		row[i] = gp_comparison_together(c, i, direction);
+	return gp_best_order(row, c->codecs, c->set.bits, order) > 0 ? order[0] : -1;
 }
 
 void gp_comparison_evaluate(struct gp_comparison *c)
@@ -220,9 +255,10 @@ void gp_comparison_evaluate(struct gp_comparison *c)
 	for (int t = 0; t < c->tensors; t++) {
 		find_ranges(c, &c->column[t]);
 		sort_column(c, &c->column[t]);
+		choose_shown(c, &c->column[t]);
 	}
-	if (c->set.bits > 0)
-		find_best_together(c);
+	for (int d = 0; c->set.bits > 0 && d <= GP_DIRECTIONS; d++)
+		c->best[d] = gp_comparison_has(c, d) ? find_best_together(c, d) : -1;
 	if (c->link.bps <= 0)
 		return;
 	const struct gp_rank_chunk raw = chunk_with(c, -1);

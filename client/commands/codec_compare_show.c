@@ -11,6 +11,9 @@
 #include "client/commands/cmd_codec.h"
 #include "client/job/job.h"
 
+/* So many of the list's codecs does the order for a link show. */
+#define SHOWN_PLACES 24
+
 /* --- as JSON ---------------------------------------------------------------------------------------------------- */
 
 static json_t *finite_json(double x)
@@ -90,7 +93,8 @@ static void add_link_json(const struct gp_comparison *c, json_t *o)
 enum gp_status gp_comparison_print_json(const struct gp_comparison *c, struct gp_err *err)
 {
 	const bool alone = c->set.tensor && c->tensors == 1;
-	json_t *o = alone ? column_json(c, &c->column[0]) : json_object(), *list = json_array();
+	json_t *o = alone ? column_json(c, &c->column[0]) : json_object(), *list = json_array(),
+	       *directions = json_object();
 	json_object_set_new(o, "in", gp_job_text_json(c->set.in));
 	for (int t = 0; t < c->tensors && !alone; t++)
 		json_array_append_new(list, column_json(c, &c->column[t]));
@@ -99,8 +103,13 @@ enum gp_status gp_comparison_print_json(const struct gp_comparison *c, struct gp
 	json_decref(list);
 	if (c->set.bits > 0) {
 		json_object_set_new(o, "bits", json_real(c->set.bits));
-		json_object_set_new(o, "best", spec_json(c, c->best));
+		json_object_set_new(o, "best", spec_json(c, c->best[GP_COMPARED_ALL]));
+		for (int d = 0; d < GP_DIRECTIONS; d++)
+			if (gp_comparison_has(c, d))
+				json_object_set_new(directions, gp_direction_info[d].name, spec_json(c, c->best[d]));
+		json_object_set(o, "best_of", directions);
 	}
+	json_decref(directions);
 	if (c->link.bps > 0)
 		add_link_json(c, o);
 	return gp_job_print_json(o, err);
@@ -113,11 +122,14 @@ static const char *asked_name(const struct gp_comparison *c, int index)
 	return index == GP_RANK_RAW ? "raw" : c->asked[index];
 }
 
-static int widest(const struct gp_comparison *c)
+static int widest(const struct gp_comparison *c, const struct gp_compared_column *column)
 {
 	size_t width = strlen("codec");
-	for (int i = 0; i < c->codecs; i++)
-		width = strlen(c->asked[i]) > width ? strlen(c->asked[i]) : width;
+	for (int i = 0; i < c->codecs; i++) {
+		const char *const name = c->asked[column ? column->order[i] : i];
+		if ((!column || column->shown[i]) && strlen(name) > width)
+			width = strlen(name);
+	}
 	return (int)width;
 }
 
@@ -172,18 +184,66 @@ static void print_best(const struct gp_comparison *c, const struct gp_compared_c
 
 static void print_best_together(const struct gp_comparison *c)
 {
-	if (c->best < 0) {
+	const int best = c->best[GP_COMPARED_ALL];
+	if (best < 0) {
 		printf("In all tensors together none has at most %g bits per element.\n", c->set.bits);
 		return;
 	}
-	const struct gp_best_row row = gp_comparison_together(c, c->best);
-	printf("Best in all tensors together: %s, %.3f bits per element on average, relative error at most %.3g in "
-	       "each.\n",
-	       c->asked[c->best], row.bits, row.error);
+	const struct gp_best_row row = gp_comparison_together(c, best, GP_COMPARED_ALL);
+	printf("Best in all tensors together, one codec for all: %s, %.3f bits per element on average, relative error "
+	       "at most %.3g in each.\n",
+	       c->asked[best], row.bits, row.error);
 }
 
-static void print_column(const struct gp_comparison *c, const struct gp_compared_column *column, int width)
+/* "--codec-act-up" for the direction "act_up". */
+static void print_flag(const struct gp_comparison *c, int direction)
 {
+	printf("    --codec-");
+	for (const char *p = gp_direction_info[direction].name; *p; p++)
+		putchar(*p == '_' ? '-' : *p);
+	printf(" %s", c->asked[c->best[direction]]);
+}
+
+/* Each direction with the best for it; nothing where the tensors are of none. */
+static void print_best_of_directions(const struct gp_comparison *c)
+{
+	int left = 0;
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		left += c->best[d] >= 0;
+	if (left > 0)
+		printf("Best in each direction, with at most %g bits per element in it, as flags of train:\n",
+		       c->set.bits);
+	for (int d = 0; d < GP_DIRECTIONS; d++) {
+		if (c->best[d] < 0)
+			continue;
+		print_flag(c, d);
+		printf("%s\n", --left > 0 ? " \\" : "");
+	}
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		if (gp_comparison_has(c, d) && c->best[d] < 0)
+			printf("In %s none has at most %g bits per element.\n", gp_direction_info[d].name, c->set.bits);
+}
+
+/* How many of the list's codecs the table leaves out. */
+static void print_left_out(const struct gp_comparison *c, const struct gp_compared_column *column)
+{
+	int within = 0, above = 0, unfit = 0;
+	for (int i = 0; i < c->codecs; i++) {
+		if (column->shown[i])
+			continue;
+		within += i < column->within;
+		unfit += !column->cell[column->order[i]].fits;
+	}
+	for (int i = column->within; i < c->codecs; i++)
+		above += !column->shown[i];
+	if (within + above > 0)
+		printf("-- not shown: %d more within the bits, %d above them, %d that do not fit (--json has all)\n",
+		       within, above - unfit, unfit);
+}
+
+static void print_column(const struct gp_comparison *c, const struct gp_compared_column *column)
+{
+	const int width = widest(c, column);
 	char shape[80];
 	printf("%s (%s", column->name, gp_shape_text(&column->shape, shape, sizeof shape));
 	if (column->positions > 0)
@@ -194,11 +254,14 @@ static void print_column(const struct gp_comparison *c, const struct gp_compared
 	       "encode", "decode", "pays below");
 	for (int i = 0; i < c->codecs; i++) {
 		const struct gp_compared_cell *cell = &column->cell[column->order[i]];
+		if (!column->shown[i])
+			continue;
 		if (c->set.bits > 0 && i == column->within && i > 0 && cell->fits)
 			printf("-- with more than %g bits per element, all bytes of the payload counted:\n",
 			       c->set.bits);
 		print_cell(c, cell, column->order[i], width);
 	}
+	print_left_out(c, column);
 	if (c->set.bits > 0)
 		print_best(c, column);
 }
@@ -225,8 +288,10 @@ static void print_link(const struct gp_comparison *c, int width)
 	       gp_comparison_time_text(c->raw.seconds, raw), gp_rank_bound_name[c->raw.bound]);
 	printf("%-*s %9s  %-9s %9s %9s %9s %9s\n", width, "codec", "time", "bound by", "up", "down", "coding",
 	       "rel. err");
-	for (int i = 0; i < c->codecs; i++)
+	for (int i = 0; i < c->codecs && (c->listed || i < SHOWN_PLACES); i++)
 		print_place(c, &c->place[i], width);
+	if (!c->listed && c->codecs > SHOWN_PLACES)
+		printf("-- %d slower ones are not shown (--json has all)\n", c->codecs - SHOWN_PLACES);
 	printf("The time is the longest of sending up, sending down, coding at one end, and the way of a chunk alone, "
 	       "with\n"
 	       "all delays, over the %d chunks in flight. What head, body and tail compute comes where it is "
@@ -237,15 +302,16 @@ static void print_link(const struct gp_comparison *c, int width)
 
 void gp_comparison_print(const struct gp_comparison *c)
 {
-	const int width = widest(c);
 	for (int t = 0; t < c->tensors; t++)
-		print_column(c, &c->column[t], width);
+		print_column(c, &c->column[t]);
 	printf("Errors: relative L2 and largest. Speed: G elements/s on one thread of this machine. Pays below: the "
 	       "link rate\n"
 	       "below which it is faster than the others that lose no more, and than none, and which is faster "
 	       "above.\n");
 	if (c->set.bits > 0 && c->tensors > 1)
 		print_best_together(c);
+	if (c->set.bits > 0)
+		print_best_of_directions(c);
 	if (c->link.bps > 0)
-		print_link(c, width);
+		print_link(c, widest(c, NULL));
 }

@@ -61,14 +61,30 @@ bool gp_insert_preset(int index, const char **name, const char *spec[GP_INSERT_E
 
 /* --- one set ---------------------------------------------------------------------------------------------------- */
 
-/* Says that `key` is missing, or which of the keys that are given is a slip for it. */
+/* `keys` as in kind_keys. */
+static bool has_key(const char *keys, struct gp_text key)
+{
+	struct gp_text rest = gp_text_of(keys), item, name;
+	char shown[GP_SHOWN];
+	gp_text_shown(key, shown);
+	while (gp_text_cut(&rest, ',', &item))
+		if (gp_text_cut(&item, '=', &name) && gp_text_is(name, shown))
+			return true;
+	return false;
+}
+
+/* Says that `key` is missing, or, where a key is given that there is none of, that: it may be a slip for `key`. */
 static enum gp_status refuse_missing(const struct gp_spec *s, const char *key, struct gp_err *err)
 {
 	char shown[GP_SHOWN];
-	for (int i = 0; i < s->pairs; i++)
+	for (int i = 0; i < s->pairs; i++) {
+		if (has_key(s->keys, s->pair[i].key))
+			continue;
 		if (gp_nearest_name(gp_text_shown(s->pair[i].key, shown), &key, 1))
 			GP_FAIL(err, GP_USAGE, "%s: no key '%s'; did you mean '%s'? (keys: %s)", s->where, shown, key,
 				s->keys);
+		GP_FAIL(err, GP_USAGE, "%s: no key '%s', and %s= is missing (keys: %s)", s->where, shown, key, s->keys);
+	}
 	GP_FAIL(err, GP_USAGE, "%s: %s= is missing (keys: %s)", s->where, key, s->keys);
 }
 

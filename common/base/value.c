@@ -204,6 +204,11 @@ static bool is_number(const struct gp_value_form *f)
 	return f->type != GP_VALUE_BOOL && f->type != GP_VALUE_TEXT && f->type != GP_VALUE_CHOICE;
 }
 
+static bool in_range(const struct gp_value_form *f, double v)
+{
+	return (f->or_zero && v == 0) || (v >= f->min && (f->below_max ? v < f->max : v <= f->max));
+}
+
 static bool has_range(const struct gp_value_form *f)
 {
 	return is_number(f) && (f->min != 0 || f->max != 0);
@@ -219,7 +224,9 @@ const char *gp_value_range(const struct gp_value_form *f, char text[GP_VALUE_WHY
 		return text;
 	number_text(f, f->min, low);
 	number_text(f, f->max, high);
-	if (f->max >= 0x1p62)
+	if (f->or_zero)
+		snprintf(text, GP_VALUE_WHY, "0 or %s..%s", low, high);
+	else if (f->max >= 0x1p62)
 		snprintf(text, GP_VALUE_WHY, "at least %s", low);
 	else if (f->below_max)
 		snprintf(text, GP_VALUE_WHY, "at least %s, below %s", low, high);
@@ -294,7 +301,7 @@ bool gp_value_parse(const struct gp_value_form *f, struct gp_text text, union gp
 	const double number = f->type == GP_VALUE_INT || f->type == GP_VALUE_SIZE ? (double)v.whole
 			      : is_number(f)                                      ? v.real
 										  : 0;
-	if (has_range(f) && !(number >= f->min && (f->below_max ? number < f->max : number <= f->max))) {
+	if (has_range(f) && !in_range(f, number)) {
 		snprintf(why, GP_VALUE_WHY, "%s is out of range (%.100s)", gp_text_shown(text, shown),
 			 gp_value_range(f, range));
 		return false;

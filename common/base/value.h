@@ -33,6 +33,7 @@ struct gp_value_form {
 	enum gp_value_type type;
 	double min, max;     /* of numbers; ignored when both are 0 */
 	bool below_max;      /* max itself is out of range */
+	bool or_zero;        /* 0 is allowed beside min..max */
 	int decimals;        /* DECIMAL: 0 to 6; 0: whole numbers */
 	const char *choices; /* CHOICE: "sgd|adam|adamw" */
 };
@@ -49,7 +50,8 @@ union gp_value {
 /* False, with `out` untouched: `why` says what is wrong as it follows a place and a colon: "'many' is not a whole number
  * (1..64)", "70 is out of range (1..64)". Control characters in it are '?'. */
 bool gp_value_parse(const struct gp_value_form *form, struct gp_text text, union gp_value *out, char why[GP_VALUE_WHY]);
-/* What is allowed, in the value's own unit: "1..64", "at least 1", "sgd|adam"; "" when anything is. Returns `text`. */
+/* What is allowed, in the value's own unit: "1..64", "0 or 2..8", "at least 1", "sgd|adam"; "" when anything is. Returns
+ * `text`. */
 const char *gp_value_range(const struct gp_value_form *form, char text[GP_VALUE_WHY]);
 /* The shortest text of a DECIMAL with that many decimals. Returns `text`. */
 const char *gp_decimal_text(double value, int decimals, char text[GP_SHOWN]);

@@ -171,6 +171,7 @@ uint64_t gp_codec_state_shared_hash(const struct gp_codec *c);
 struct gp_codec_key {
 	const char *name;
 	double min, max, initial; /* of words: first and last index */
+	bool or_zero;             /* 0 is allowed beside min..max */
 	int decimals;             /* digits allowed behind the point */
 	const char *words;        /* "e5m2|e4m3"; NULL: a number */
 	bool later;               /* came when specs of the codec were in use: not written out where it is initial */

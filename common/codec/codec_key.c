@@ -9,8 +9,11 @@ struct gp_value_form gp_codec_key_form(const struct gp_codec_key *key)
 {
 	if (key->words)
 		return (struct gp_value_form){.type = GP_VALUE_CHOICE, .choices = key->words};
-	return (struct gp_value_form){
-		.type = GP_VALUE_DECIMAL, .min = key->min, .max = key->max, .decimals = key->decimals};
+	return (struct gp_value_form){.type = GP_VALUE_DECIMAL,
+				      .min = key->min,
+				      .max = key->max,
+				      .or_zero = key->or_zero,
+				      .decimals = key->decimals};
 }
 
 const char *gp_codec_key_print(const struct gp_codec_key *key, double value, char text[GP_SHOWN])

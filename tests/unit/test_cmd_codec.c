@@ -417,7 +417,57 @@ static void one_codec_is_the_best_in_all_tensors_together(void **state)
 		RUN("compare", "--in", INPUTS, "--tensor", "act,grad", "--bits", "5", "uniform:bits=4", "block:bits=4"),
 		0);
 	assert_non_null(strstr(out, "with at most 5 bits per element: "));
-	assert_non_null(strstr(out, "Best in all tensors together: block:bits=4"));
+	assert_non_null(strstr(out, "Best in all tensors together, one codec for all: block:bits=4"));
+}
+
+/* A file as `capture` writes it: values of a few levels go up, small ones of both signs come down. */
+static void write_directions(char path[])
+{
+	static float up[2 * 16 * 16 * 8], down[sizeof up / sizeof up[0]];
+	const struct gp_shape shape = {.ndim = 4, .dim = {2, 8, 16, 16}};
+	struct gp_err e;
+	for (int i = 0; i < 2 * 16 * 16 * 8; i++) {
+		up[i] = (float)(i / 64 % 4);
+		down[i] = (float)(i * 7919 % 1009 - 504) * (i % 5 ? 1e-4f : 1e-2f);
+	}
+	const struct gp_st_item item[2] = {{.name = "act_up", .shape = shape, .data = up, .dtype = GP_ST_F32},
+					   {.name = "grad_down", .shape = shape, .data = down, .dtype = GP_ST_F32}};
+	close(mkstemp(path));
+	assert_int_equal(gp_st_write(path, item, 2, NULL, 0, &e), GP_OK);
+}
+
+static void each_direction_has_a_best_codec_of_its_own(void **state)
+{
+	(void)state;
+	char path[] = "/tmp/gp_codec_XXXXXX";
+	write_directions(path);
+	assert_int_equal(
+		RUN("compare", "--in", path, "--json", "--bits", "5", "uniform:bits=2", "block:bits=4,size=32"), 0);
+	json_t *o = json_loads(out, 0, NULL), *best = json_object_get(o, "best_of");
+	assert_int_equal(json_object_size(best), 2);
+	assert_string_equal(json_string_value(json_object_get(best, "act_up")), "uniform:bits=2");
+	assert_int_equal(strncmp(json_string_value(json_object_get(best, "grad_down")), "block:", 6), 0);
+	json_decref(o);
+	assert_int_equal(RUN("compare", "--in", path, "--bits", "5", "uniform:bits=2", "block:bits=4,size=32"), 0);
+	assert_non_null(
+		strstr(out, "    --codec-act-up uniform:bits=2 \\\n    --codec-grad-down block:bits=4,size=32\n"));
+	assert_int_equal(RUN("compare", "--in", path, "--bits", "1", "uniform:bits=2"), 0);
+	assert_non_null(strstr(out, "In grad_down none has at most 1 bits per element."));
+	unlink(path);
+}
+
+/* The list's codecs: only the best stand in the text; those that decode to the same are one line. */
+static void the_lists_tables_show_the_best(void **state)
+{
+	(void)state;
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "hidden", "--bits", "4"), 0);
+	const char *above = strstr(out, "-- with more than 4 bits"), *rest = strstr(out, "-- not shown: ");
+	assert_true(above && rest && above < rest);
+	int lines = 0;
+	for (const char *p = out; p < rest; p++)
+		lines += *p == '\n';
+	assert_int_equal(lines, 2 + 16 + 1 + 4);
+	assert_non_null(strstr(rest, "(--json has all)"));
 }
 
 /* Where no codec is named. */
@@ -491,11 +541,11 @@ static void compare_names_what_is_wrong_in_one_line(void **state)
 	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "acts", "--codecs", "raw"), 3);
 	assert_non_null(strstr(err, "it has act, grad, hidden, relu6"));
 	assert_int_equal(lines_of(err), 1);
-	char many[113 * 4 + 1] = "";
-	for (int i = 0; i < 113; i++)
+	char many[321 * 4 + 1] = "";
+	for (int i = 0; i < 321; i++)
 		memcpy(many + 4 * i, "raw,", 5);
 	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--codecs", many), 2);
-	assert_non_null(strstr(err, "at most 112"));
+	assert_non_null(strstr(err, "at most 320"));
 	char long_spec[400];
 	memset(long_spec, 'a', sizeof long_spec - 1);
 	long_spec[sizeof long_spec - 1] = '\0';
@@ -699,6 +749,8 @@ int main(void)
 		cmocka_unit_test(a_line_divides_the_codecs_at_a_number_of_bits),
 		cmocka_unit_test(tables_show_specs_as_they_were_written),
 		cmocka_unit_test(one_codec_is_the_best_in_all_tensors_together),
+		cmocka_unit_test(each_direction_has_a_best_codec_of_its_own),
+		cmocka_unit_test(the_lists_tables_show_the_best),
 		cmocka_unit_test(chains_of_its_own_are_tried_at_a_number_of_bits),
 		cmocka_unit_test(padding_of_texts_is_left_out),
 		cmocka_unit_test(compare_names_what_is_wrong_in_one_line),

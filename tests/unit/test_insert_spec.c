@@ -161,6 +161,7 @@ static void mistakes_are_named(void **state)
 		{"bottlenek:dim=3", "did you mean 'bottleneck'"},
 		{"bottleneck:dims=8", "no key 'dims'; did you mean 'dim'? (keys: dim=D,hidden=4*D"},
 		{"bottleneck:hidden=8", "dim= is missing"},
+		{"bottleneck:rank=8", "no key 'rank', and dim= is missing (keys: dim=D,hidden=4*D"},
 		{"linear:rnak=3,dim=feature", "no key 'rnak'; did you mean 'rank'?"},
 		{"decay:rates=0.5,every=1,times=1,dim=feature", "no key 'rates'; did you mean 'rate'?"},
 		{"bottleneck:dim=0", "dim: 0 is out of range"},

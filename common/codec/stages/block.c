@@ -30,9 +30,6 @@ static enum gp_status check(const double *value, struct gp_err *err)
 {
 	if (value[BUDGET] == 0)
 		return GP_OK;
-	if (value[BUDGET] < GP_BUDGET_LEAST)
-		GP_FAIL(err, GP_USAGE, "budget=%g is not allowed; it is from 2 to 8 bits per element, or 0 for bits=%g",
-			value[BUDGET], value[BITS]);
 	if (value[BITS] != BITS_USUAL)
 		GP_FAIL(err, GP_USAGE,
 			"bits=%g and budget=%g exclude each other: a budget gives each block bits of its own",
@@ -453,9 +450,11 @@ const struct gp_codec_ops gp_codec_block = {
 		 .words = "nearest|stochastic",
 		 .help = "stochastic: up or down at random, so that the mean error is 0"},
 		{.name = "budget",
+		 .min = GP_BUDGET_LEAST,
 		 .max = 8,
+		 .or_zero = true,
 		 .decimals = 2,
-		 .help = "bits of a code on average, 2 or more: each block gets 2 to 8, more if its range is large; 0: "
+		 .help = "bits of a code on average: each block gets 2 to 8, more if its range is large; 0: "
 			 "all have `bits`"}},
 	.check = check,
 	.reshape = reshape,
