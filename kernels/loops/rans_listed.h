@@ -3,7 +3,7 @@
  * Symbols of a group that are listed beside the words. For the AVX2 and AVX-512
  * loops of rans_loops.h.
  *
- * Threads: any; only memory that the caller hands over is touched. Test: tests/unit/test_codec_rans.c
+ * Threads: any; only memory that the caller hands over is touched. Test: tests/unit/test_codec_rans_loops.c
  */
 #ifndef GP_RANS_LISTED_H
 #define GP_RANS_LISTED_H

@@ -17,7 +17,7 @@
  * over words, so that decoding reads both forwards.
  *
  * Threads: any; the functions touch only memory that the caller hands them. Test:
- * tests/unit/test_codec_rans.c
+ * tests/unit/test_codec_rans_loops.c
  */
 #ifndef GP_RANS_LOOPS_H
 #define GP_RANS_LOOPS_H

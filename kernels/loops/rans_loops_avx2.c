@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Interleaved rANS with AVX2 and BMI2: 64 states in eight registers, tables
- * gathered. See rans_loops.h. Test: tests/unit/test_codec_rans.c
+ * gathered. See rans_loops.h. Test: tests/unit/test_codec_rans_loops.c
  */
 #include "kernels/loops/rans_loops.h"
 

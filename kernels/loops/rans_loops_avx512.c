@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Interleaved rANS with AVX-512: 64 states in four registers, tables gathered.
- * See rans_loops.h. Test: tests/unit/test_codec_rans.c
+ * See rans_loops.h. Test: tests/unit/test_codec_rans_loops.c
  */
 #include "kernels/loops/rans_loops.h"
 

@@ -2,7 +2,7 @@
  *
  * What the two AVX-512 versions of the loops of rans_loops.h share.
  *
- * Threads: any; the functions touch only memory that the caller hands them. Test: tests/unit/test_codec_rans.c
+ * Threads: any; the functions touch only memory that the caller hands them. Test: tests/unit/test_codec_rans_loops.c
  */
 #ifndef GP_RANS_LOOPS_AVX512_H
 #define GP_RANS_LOOPS_AVX512_H

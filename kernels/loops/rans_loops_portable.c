@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Interleaved rANS in plain C: the reference. See rans_loops.h.
- * Test: tests/unit/test_codec_rans.c
+ * Test: tests/unit/test_codec_rans_loops.c
  */
 #include "kernels/loops/rans_loops.h"
 #include "kernels/loops/rans_loops_avx512.h"

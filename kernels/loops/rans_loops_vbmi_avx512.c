@@ -13,7 +13,7 @@
  *
  * Why not the frequency itself: it may be 4096. And decoding needs the other number:
  *   freq * (x >> 12) + x % 4096 - start = x - (x >> 12) * less - start, less = 4096 - freq
- * See rans_loops.h. Test: tests/unit/test_codec_rans.c
+ * See rans_loops.h. Test: tests/unit/test_codec_rans_loops.c
  */
 #include "kernels/loops/rans_loops_avx512.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Frequencies of symbols. See rans_table.h. Layout: CODECS.md, section rans.
- * Test: tests/unit/test_codec_rans.c
+ * Test: tests/unit/test_codec_rans_loops.c
  */
 #include "common/codec/stages/rans_table.h"
 

@@ -6,7 +6,7 @@
  * every machine makes the same table. Layout: common/CODECS.md, section rans.
  *
  * Threads: any; the functions touch only memory that the caller hands them. Test:
- * tests/unit/test_codec_rans.c
+ * tests/unit/test_codec_rans_loops.c
  */
 #ifndef GP_RANS_TABLE_H
 #define GP_RANS_TABLE_H
