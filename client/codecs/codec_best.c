@@ -5,26 +5,27 @@
  */
 #include "client/codecs/codec_best.h"
 
+#include <math.h>
 #include <stdio.h>
 
-/* What follows a quantizer in a chain: nothing, or `rans` with these keys. */
+/* What follows a quantizer in a chain: nothing, or `rans` with none, one or both of its keys. */
 enum {
 	PLAIN = 1 << 0,
 	RANS = 1 << 1,
-	FORETOLD = 1 << 2,
-	BY_CHANNEL = 1 << 3,
-	BOTH_KEYS = 1 << 4,
-	KEYS = RANS | FORETOLD | BY_CHANNEL | BOTH_KEYS,
-	ALL = PLAIN | KEYS
+	PREDICT = 1 << 2,
+	TABLES = 1 << 3,
+	BOTH = 1 << 4,
+	ALL = PLAIN | RANS | PREDICT | TABLES | BOTH
 };
 
 static const char *const ending[] = {"", "+rans", "+rans:predict=map", "+rans:tables=channel",
 				     "+rans:predict=map,tables=channel"};
 enum { ENDINGS = sizeof ending / sizeof ending[0] };
 
-/* A chain for each number of bits from `low` to `high`, which takes the place of %d, and for each of `endings`. None
- * remembers anything: what a chain with `ef` or `delta` loses shows in training alone. Nothing is foretold, and nothing has
- * tables by channel, behind `fp8`, `s2fp8` and `topk`; behind blocks along the channels little is foretold. */
+/* A chain for each number of bits from `low` to `high`, which takes the place of %d, and for each of `endings`; a form
+ * without %d has one number, 1. None remembers anything: what a chain with `ef` or `delta` loses shows in training alone. The
+ * keys of `rans` have no effect behind `fp8`, `s2fp8` and `topk`. Behind blocks of a size `predict` gains little, as
+ * neighbours have other scales, and `tables` needs a size that many maps' channels divide. */
 static const struct {
 	const char *form;
 	int low, high;
@@ -46,9 +47,9 @@ static const struct {
 	{"block:bits=%d,size=64,clip=mse", 2, 4, PLAIN | RANS},
 	{"block:bits=%d,size=64,zero=asym", 2, 8, PLAIN | RANS},
 	{"block:bits=%d,size=64,zero=asym,clip=mse", 2, 4, PLAIN | RANS},
-	{"block:bits=%d,size=128", 2, 8, RANS | BY_CHANNEL},
-	{"block:bits=%d,size=1024", 3, 8, RANS | BY_CHANNEL},
-	{"block:bits=%d,dim=channel", 3, 8, RANS | BY_CHANNEL},
+	{"block:bits=%d,size=128", 2, 8, RANS | TABLES},
+	{"block:bits=%d,size=1024", 3, 8, RANS | TABLES},
+	{"block:bits=%d,dim=channel", 3, 8, RANS | TABLES},
 	{"block:bits=%d,zero=asym,dim=channel", 2, 8, ALL},
 	{"block:bits=%d,zero=asym,clip=mse,dim=channel", 2, 5, ALL},
 	{"hadamard:size=64+block:bits=%d,size=64", 2, 6, PLAIN | RANS},
@@ -59,8 +60,7 @@ static const struct {
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
 /* Chains whose budget follows from the bits per element that are asked for. `beside` is what the other fields take of
- * these: in each block a scale 16 bits, a zero point 8, a width 3. With rans, which makes codes shorter than their budget by
- * an amount that nobody knows before, there is a chain for each of `beyond`. */
+ * these: in each block a scale 16 bits, a zero point 8, a width 3. */
 static const struct {
 	const char *form;
 	double beside;
@@ -71,6 +71,8 @@ static const struct {
 	{"block:size=32,budget=%.2f", 19.0 / 32},
 	{"hadamard:size=64+block:size=64,budget=%.2f", 19.0 / 64},
 };
+/* With rans, which makes codes shorter than their budget by an amount that nobody knows before, each form is tried with
+ * several budgets, `beyond` bits above those that are asked for. */
 static const char *const shortened[] = {
 	"block:size=64,budget=%.2f+rans",
 	"block:size=128,budget=%.2f+rans",
@@ -90,11 +92,11 @@ enum {
 /* Two digits, rounded down; 0.01 bits are left for heads, which take more where a tensor has fewer than 10,000 elements. */
 static double budget_within(double bits)
 {
-	const double budget = (double)(long)((bits > 0.01 ? bits - 0.01 : 0) * 100) / 100;
+	const double budget = floor((bits > 0.01 ? bits - 0.01 : 0) * 100 + 1e-6) / 100;
 	return budget < 2 ? 2 : budget > 8 ? 8 : budget;
 }
 
-/* Chain *i of a family, if it has so many; else *i gets less by as many as it has. */
+/* Chain *i of a family, if it has so many; else false, and *i gets less by as many as it has. */
 static bool chain_of_family(int family, int *i, char *text, size_t size)
 {
 	for (int bits = families[family].low; bits <= families[family].high; bits++)

@@ -9,7 +9,7 @@
 
 #include "common/wire/account.h"
 
-/* Repeated until both have passed. */
+/* So many passes at least, however long they take. */
 #define MEASURE_REPEATS 3
 
 /* "act, grad, hidden" as far as it fits. */

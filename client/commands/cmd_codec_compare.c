@@ -19,9 +19,9 @@
 
 #define PROGRAM "gpclient codec"
 
-#define MOMENT_NS        2000000000u
-#define PLAIN_PROGRESS_S 10
-#define BRIEF_NS         5000000u /* for each of the three hundred chains that are tried where the user names none */
+#define MOMENT_NS        2000000000u /* without a word */
+#define PLAIN_PROGRESS_S 10          /* between two lines in a file */
+#define BRIEF_NS         5000000u /* least time of measuring each of three hundred chains, where the user names none */
 
 #define FIELD(name) offsetof(struct gp_comparison_settings, name)
 
@@ -93,8 +93,9 @@ static const struct gp_opt_table table = {
 		 "is least among those with at most B bits on average over all elements. Every byte of the\n"
 		 "payload counts, also its header of a few bytes: with --bits 4, uniform:bits=4 is a little above.\n"
 		 "Give --codecs, --bits or both; without --codecs, about three hundred chains are tried, and\n"
-		 "the tables show the best of them (--json: all). For a file of 'gpclient capture' it also names\n"
-		 "the best codec of each direction, as flags for 'gpclient train'.\n"
+		 "the tables show the best of them (--json: all); their speeds are rough, as each is measured for\n"
+		 "a moment only. With --bits and a file of 'gpclient capture' it also names the best codec for each\n"
+		 "direction, as flags for 'gpclient train'.\n"
 		 "A comma before KEY= belongs to the spec: uniform:bits=8,sortquant:bits=6,split=2 are two codecs.",
 	.examples = "  gpclient codec compare --in acts.safetensors --link 100mbit,20ms \\\n"
 		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n"
@@ -143,10 +144,10 @@ static enum gp_status add_chains(struct gp_comparison *c, struct gp_err *err)
 
 static enum gp_status read_specs(struct gp_comparison *c, const struct gp_options_result *r, struct gp_err *err)
 {
-	c->listed = c->set.codecs || r->positionals > 0;
-	if (c->set.in && !c->listed && c->set.bits > 0)
+	c->named = c->set.codecs || r->positionals > 0;
+	if (c->set.in && !c->named && c->set.bits > 0)
 		return add_chains(c, err);
-	if (!c->set.in || !c->listed)
+	if (!c->set.in || !c->named)
 		GP_FAIL(err, GP_USAGE, "compare needs --%s; see `" PROGRAM " compare --help`",
 			c->set.in ? "codecs A,B,... or --bits B (above 0)" : "in FILE");
 	if (c->set.codecs)
@@ -235,10 +236,10 @@ static enum gp_status try_codec(const struct gp_comparison *c, int codec, struct
 		GP_FAIL(err, GP_INVALID, "delta works up the link only");
 	if (samples > 0 && samples <= 1 << 24)
 		GP_TRY(gp_codec_spec_set_samples(&filled, (uint32_t)samples, err));
-	return gp_trip_run(t, &filled, (int)c->set.warmup, c->listed ? GP_TRIP_MEASURE_NS : BRIEF_NS, out, err);
+	return gp_trip_run(t, &filled, (int)c->set.warmup, c->named ? GP_TRIP_MEASURE_NS : BRIEF_NS, out, err);
 }
 
-/* Nothing where it takes no longer than a moment. */
+/* Nothing in the first two seconds. */
 static void show_progress(struct gp_comparison *c, const char *tensor, int codec)
 {
 	const uint64_t now = gp_now_ns();
@@ -306,7 +307,10 @@ static enum gp_status measure_direction(struct gp_comparison *c, const struct gp
 			c->plain_bits[gp_comparison_goes_up(direction)] += 8.0 * (double)t->bytes;
 			continue;
 		}
-		if (c->tensors == GP_COMPARED_TENSORS || strlen(t->name) >= GP_COMPARED_NAME)
+		if (strlen(t->name) >= GP_COMPARED_NAME)
+			GP_FAIL(err, GP_INVALID, "%s: the name of a tensor has more than %d bytes: '%.40s...'",
+				c->set.in, GP_COMPARED_NAME - 1, t->name);
+		if (c->tensors == GP_COMPARED_TENSORS)
 			GP_FAIL(err, GP_USAGE, "%s has more than %d tensors; name some with --tensor", c->set.in,
 				GP_COMPARED_TENSORS);
 		GP_TRY(measure(c, t->name, err));

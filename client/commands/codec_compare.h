@@ -45,8 +45,7 @@ struct gp_compared_column {
 	int64_t positions; /* of texts without their padding; 0: nothing was left out */
 	double raw_bits;
 	struct gp_compared_cell cell[GP_COMPARED_CODECS];
-	int order[GP_COMPARED_CODECS];  /* of the codecs in its table */
-	bool shown[GP_COMPARED_CODECS]; /* the text has the codec at this place of `order` */
+	int order[GP_COMPARED_CODECS]; /* of all codecs, for its table */
 	int within; /* --bits B: how many codecs, the first of `order`, have at most B bits per element */
 };
 
@@ -61,7 +60,7 @@ struct gp_compared_place {
 struct gp_comparison {
 	struct gp_comparison_settings set;
 	int codecs, tensors;
-	bool listed; /* the user named the codecs */
+	bool named; /* the user named the codecs; else they are those of codec_best.h */
 	struct gp_progress progress;
 	uint64_t begun_ns;
 	struct gp_codec_spec spec[GP_COMPARED_CODECS];
@@ -74,7 +73,7 @@ struct gp_comparison {
 	struct gp_rank_time raw; /* without any codec */
 	int recommended;         /* of `place`; -1: none; `codecs`: raw */
 	char sentence[640];
-	/* --bits: the best in all tensors of a direction together, and, last, in those of all; -1: none. */
+	/* --bits: the best by direction, in all its tensors together, and [GP_COMPARED_ALL] in all tensors; -1: none. */
 	int best[GP_DIRECTIONS + 1];
 };
 

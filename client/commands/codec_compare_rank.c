@@ -8,10 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define ALIKE        1.05 /* times this near are no reason to lose more */
-/* Rows of a table of the list's codecs: with at most the bits that were asked for, and above them. */
-#define SHOWN_WITHIN 16
-#define SHOWN_BEYOND 4
+#define ALIKE 1.05 /* times this near are no reason to lose more */
 
 bool gp_comparison_goes_up(int direction)
 {
@@ -193,24 +190,6 @@ static void sort_column(const struct gp_comparison *c, struct gp_compared_column
 		column->within = gp_best_order(row, c->codecs, c->set.bits, column->order);
 }
 
-/* All that the user named. Of the list's codecs, the best within the bits and a few above, and only the shortest of those
- * that decode to the same, as with other keys of `rans`. */
-static void choose_shown(const struct gp_comparison *c, struct gp_compared_column *column)
-{
-	const struct gp_trip *before = NULL;
-	int within = 0, beyond = 0;
-	for (int i = 0; i < c->codecs; i++) {
-		const struct gp_compared_cell *cell = &column->cell[column->order[i]];
-		const struct gp_trip *t = &cell->trip;
-		const bool same = before && t->rel_err == before->rel_err && t->max_err == before->max_err;
-		int *const shown = i < column->within ? &within : &beyond;
-		const int most = i < column->within ? SHOWN_WITHIN : SHOWN_BEYOND;
-		column->shown[i] = c->listed || (cell->fits && !same && *shown < most);
-		*shown += column->shown[i];
-		before = t;
-	}
-}
-
 static bool is_of(const struct gp_compared_column *column, int direction)
 {
 	return direction == GP_COMPARED_ALL || column->direction == direction;
@@ -255,7 +234,6 @@ void gp_comparison_evaluate(struct gp_comparison *c)
 	for (int t = 0; t < c->tensors; t++) {
 		find_ranges(c, &c->column[t]);
 		sort_column(c, &c->column[t]);
-		choose_shown(c, &c->column[t]);
 	}
 	for (int d = 0; c->set.bits > 0 && d <= GP_DIRECTIONS; d++)
 		c->best[d] = gp_comparison_has(c, d) ? find_best_together(c, d) : -1;

@@ -11,7 +11,10 @@
 #include "client/commands/cmd_codec.h"
 #include "client/job/job.h"
 
-/* So many of the list's codecs does the order for a link show. */
+/* Where the user named no codecs: rows of a table with at most the bits that were asked for, rows above them, and rows of
+ * the order for a link. */
+#define SHOWN_WITHIN 16
+#define SHOWN_ABOVE  4
 #define SHOWN_PLACES 24
 
 /* --- as JSON ---------------------------------------------------------------------------------------------------- */
@@ -122,15 +125,37 @@ static const char *asked_name(const struct gp_comparison *c, int index)
 	return index == GP_RANK_RAW ? "raw" : c->asked[index];
 }
 
-static int widest(const struct gp_comparison *c, const struct gp_compared_column *column)
+/* What the text shows of a column, by place in its order. */
+struct shown {
+	bool row[GP_COMPARED_CODECS];
+	int width;                /* of the longest name */
+	int within, above, unfit; /* that it leaves out */
+};
+
+/* All that the user named. Else the best within the bits and the shortest above, without those that decode to the same as the
+ * one before them, as with other keys of `rans`: within the bits that one is shorter. */
+static void choose_shown(const struct gp_comparison *c, const struct gp_compared_column *column, struct shown *s)
 {
-	size_t width = strlen("codec");
+	const struct gp_trip *before = NULL;
+	int left = c->named ? c->codecs : SHOWN_WITHIN;
+	*s = (struct shown){.width = (int)strlen("codec")};
 	for (int i = 0; i < c->codecs; i++) {
-		const char *const name = c->asked[column ? column->order[i] : i];
-		if ((!column || column->shown[i]) && strlen(name) > width)
-			width = strlen(name);
+		const int codec = column->order[i], width = (int)strlen(c->asked[codec]);
+		const struct gp_compared_cell *cell = &column->cell[codec];
+		const struct gp_trip *t = &cell->trip;
+		if (i == column->within && !c->named) {
+			before = NULL;
+			left = SHOWN_ABOVE;
+		}
+		const bool same = before && t->rel_err == before->rel_err && t->max_err == before->max_err;
+		s->row[i] = c->named || (cell->fits && !same && left > 0);
+		left -= s->row[i];
+		before = t;
+		if (s->row[i])
+			s->width = width > s->width ? width : s->width;
+		else
+			*(!cell->fits ? &s->unfit : i < column->within ? &s->within : &s->above) += 1;
 	}
-	return (int)width;
 }
 
 /* "1.2 Gbit/s (then fp16)", "3 Mbit/s to 1.2 Gbit/s (then raw)", "never (fp16)". */
@@ -179,29 +204,20 @@ static void print_best(const struct gp_comparison *c, const struct gp_compared_c
 		printf("None has at most %g bits per element; the shortest is %s, %.3f bits\n\n", c->set.bits,
 		       c->asked[first], gp_trip_bits(t));
 	else
-		printf("None fits\n\n");
+		printf("None fits: %s\n\n", column->cell[first].why);
 }
 
 static void print_best_together(const struct gp_comparison *c)
 {
 	const int best = c->best[GP_COMPARED_ALL];
 	if (best < 0) {
-		printf("In all tensors together none has at most %g bits per element.\n", c->set.bits);
+		printf("In all tensors together none that fits has at most %g bits per element.\n", c->set.bits);
 		return;
 	}
 	const struct gp_best_row row = gp_comparison_together(c, best, GP_COMPARED_ALL);
-	printf("Best in all tensors together, one codec for all: %s, %.3f bits per element on average, relative error "
+	printf("Best one for all tensors together: %s, %.3f bits per element on average, relative error "
 	       "at most %.3g in each.\n",
 	       c->asked[best], row.bits, row.error);
-}
-
-/* "--codec-act-up" for the direction "act_up". */
-static void print_flag(const struct gp_comparison *c, int direction)
-{
-	printf("    --codec-");
-	for (const char *p = gp_direction_info[direction].name; *p; p++)
-		putchar(*p == '_' ? '-' : *p);
-	printf(" %s", c->asked[c->best[direction]]);
 }
 
 /* Each direction with the best for it; nothing where the tensors are of none. */
@@ -211,57 +227,51 @@ static void print_best_of_directions(const struct gp_comparison *c)
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		left += c->best[d] >= 0;
 	if (left > 0)
-		printf("Best in each direction, with at most %g bits per element in it, as flags of train:\n",
+		printf("Best for each direction with at most %g bits per element, as flags of 'gpclient train':\n",
 		       c->set.bits);
-	for (int d = 0; d < GP_DIRECTIONS; d++) {
-		if (c->best[d] < 0)
-			continue;
-		print_flag(c, d);
-		printf("%s\n", --left > 0 ? " \\" : "");
-	}
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		if (c->best[d] >= 0)
+			printf("    --%s %s%s\n", gp_job_codec_flags[d], c->asked[c->best[d]], --left > 0 ? " \\" : "");
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		if (gp_comparison_has(c, d) && c->best[d] < 0)
-			printf("In %s none has at most %g bits per element.\n", gp_direction_info[d].name, c->set.bits);
+			printf("In %s none that fits has at most %g bits per element.\n", gp_direction_info[d].name,
+			       c->set.bits);
 }
 
-/* How many of the list's codecs the table leaves out. */
-static void print_left_out(const struct gp_comparison *c, const struct gp_compared_column *column)
+static void print_left_out(const struct gp_comparison *c, const struct shown *s)
 {
-	int within = 0, above = 0, unfit = 0;
-	for (int i = 0; i < c->codecs; i++) {
-		if (column->shown[i])
-			continue;
-		within += i < column->within;
-		unfit += !column->cell[column->order[i]].fits;
-	}
-	for (int i = column->within; i < c->codecs; i++)
-		above += !column->shown[i];
-	if (within + above > 0)
-		printf("-- not shown: %d more within the bits, %d above them, %d that do not fit (--json has all)\n",
-		       within, above - unfit, unfit);
+	if (c->named || s->within + s->above + s->unfit == 0)
+		return;
+	printf("-- not shown: %d more with at most %g bits, %d with more", s->within, c->set.bits, s->above);
+	if (s->unfit > 0)
+		printf(", %d that do not fit", s->unfit);
+	printf(" (--json has all)\n");
 }
 
 static void print_column(const struct gp_comparison *c, const struct gp_compared_column *column)
 {
-	const int width = widest(c, column);
+	struct shown shown;
+	bool within = true;
 	char shape[80];
+	choose_shown(c, column, &shown);
 	printf("%s (%s", column->name, gp_shape_text(&column->shape, shape, sizeof shape));
 	if (column->positions > 0)
 		printf("; without padding: %lld of %lld positions", (long long)column->positions,
 		       (long long)(column->shape.dim[0] * column->shape.dim[1]));
 	printf(")\n");
-	printf("%-*s %9s %9s %9s %9s %8s %8s  %s\n", width, "codec", "bits/el.", "rel. err", "max. err", "cosine",
+	printf("%-*s %9s %9s %9s %9s %8s %8s  %s\n", shown.width, "codec", "bits/el.", "rel. err", "max. err", "cosine",
 	       "encode", "decode", "pays below");
 	for (int i = 0; i < c->codecs; i++) {
 		const struct gp_compared_cell *cell = &column->cell[column->order[i]];
-		if (!column->shown[i])
+		if (!shown.row[i])
 			continue;
-		if (c->set.bits > 0 && i == column->within && i > 0 && cell->fits)
+		if (c->set.bits > 0 && i >= column->within && within && column->within > 0 && cell->fits)
 			printf("-- with more than %g bits per element, all bytes of the payload counted:\n",
 			       c->set.bits);
-		print_cell(c, cell, column->order[i], width);
+		within = i < column->within;
+		print_cell(c, cell, column->order[i], shown.width);
 	}
-	print_left_out(c, column);
+	print_left_out(c, &shown);
 	if (c->set.bits > 0)
 		print_best(c, column);
 }
@@ -280,18 +290,38 @@ static void print_place(const struct gp_comparison *c, const struct gp_compared_
 	       gp_codec_spec_lossless(&c->spec[p->codec]) ? "lossless" : gp_comparison_lossy_text(p->error, error));
 }
 
-static void print_link(const struct gp_comparison *c, int width)
+/* All that the user named; else the fastest that lose little enough, and the recommended one. */
+static void choose_places(const struct gp_comparison *c, struct shown *s)
+{
+	int left = c->named ? c->codecs : SHOWN_PLACES;
+	*s = (struct shown){.width = (int)strlen("codec")};
+	for (int i = 0; i < c->codecs; i++) {
+		const struct gp_compared_place *p = &c->place[i];
+		const int width = (int)strlen(c->asked[p->codec]);
+		s->row[i] = c->named || i == c->recommended || (!p->unfit && p->error <= c->set.max_error && left > 0);
+		left -= s->row[i];
+		s->above += !s->row[i];
+		if (s->row[i] && width > s->width)
+			s->width = width;
+	}
+}
+
+static void print_link(const struct gp_comparison *c)
 {
 	char rate[32], delay[32], raw[32];
+	struct shown shown;
+	choose_places(c, &shown);
 	printf("\nA chunk, in a row of many, on a link of %s with %s each way (uncompressed: %s, %s):\n",
 	       gp_codec_rate_text(c->link.bps, rate, sizeof rate), gp_comparison_time_text(c->link.delay_s, delay),
 	       gp_comparison_time_text(c->raw.seconds, raw), gp_rank_bound_name[c->raw.bound]);
-	printf("%-*s %9s  %-9s %9s %9s %9s %9s\n", width, "codec", "time", "bound by", "up", "down", "coding",
+	printf("%-*s %9s  %-9s %9s %9s %9s %9s\n", shown.width, "codec", "time", "bound by", "up", "down", "coding",
 	       "rel. err");
-	for (int i = 0; i < c->codecs && (c->listed || i < SHOWN_PLACES); i++)
-		print_place(c, &c->place[i], width);
-	if (!c->listed && c->codecs > SHOWN_PLACES)
-		printf("-- %d slower ones are not shown (--json has all)\n", c->codecs - SHOWN_PLACES);
+	for (int i = 0; i < c->codecs; i++)
+		if (shown.row[i])
+			print_place(c, &c->place[i], shown.width);
+	if (shown.above > 0)
+		printf("-- not shown: %d that are slower, do not fit, or whose error is above %g (--json has all)\n",
+		       shown.above, c->set.max_error);
 	printf("The time is the longest of sending up, sending down, coding at one end, and the way of a chunk alone, "
 	       "with\n"
 	       "all delays, over the %d chunks in flight. What head, body and tail compute comes where it is "
@@ -313,5 +343,5 @@ void gp_comparison_print(const struct gp_comparison *c)
 	if (c->set.bits > 0)
 		print_best_of_directions(c);
 	if (c->link.bps > 0)
-		print_link(c, widest(c, NULL));
+		print_link(c);
 }

@@ -65,15 +65,13 @@ bool gp_insert_preset(int index, const char **name, const char *spec[GP_INSERT_E
 static bool has_key(const char *keys, struct gp_text key)
 {
 	struct gp_text rest = gp_text_of(keys), item, name;
-	char shown[GP_SHOWN];
-	gp_text_shown(key, shown);
 	while (gp_text_cut(&rest, ',', &item))
-		if (gp_text_cut(&item, '=', &name) && gp_text_is(name, shown))
+		if (gp_text_cut(&item, '=', &name) && name.len == key.len && memcmp(name.at, key.at, key.len) == 0)
 			return true;
 	return false;
 }
 
-/* Says that `key` is missing, or, where a key is given that there is none of, that: it may be a slip for `key`. */
+/* Says that `key` is missing, and names a given key that does not exist: it may be a slip for the missing one. */
 static enum gp_status refuse_missing(const struct gp_spec *s, const char *key, struct gp_err *err)
 {
 	char shown[GP_SHOWN];

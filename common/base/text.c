@@ -72,6 +72,9 @@ const char *gp_text_shown(struct gp_text t, char out[GP_SHOWN])
 	out[kept] = '\0';
 	for (size_t i = 0, bytes; i < kept; i += bytes) {
 		bytes = gp_utf8_character(out + i);
+		/* U+0080 to U+009F: some terminals obey them. */
+		if (bytes == 2 && (unsigned char)out[i] == 0xc2 && (unsigned char)out[i + 1] < 0xa0)
+			out[i] = out[i + 1] = '?';
 		if (bytes > 1)
 			continue;
 		if (bytes == 0 || iscntrl((unsigned char)out[i]))

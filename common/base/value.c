@@ -224,14 +224,12 @@ const char *gp_value_range(const struct gp_value_form *f, char text[GP_VALUE_WHY
 		return text;
 	number_text(f, f->min, low);
 	number_text(f, f->max, high);
-	if (f->or_zero)
-		snprintf(text, GP_VALUE_WHY, "0 or %s..%s", low, high);
-	else if (f->max >= 0x1p62)
+	if (f->max >= 0x1p62)
 		snprintf(text, GP_VALUE_WHY, "at least %s", low);
 	else if (f->below_max)
 		snprintf(text, GP_VALUE_WHY, "at least %s, below %s", low, high);
 	else
-		snprintf(text, GP_VALUE_WHY, "%s..%s", low, high);
+		snprintf(text, GP_VALUE_WHY, "%s%s..%s", f->or_zero ? "0 or " : "", low, high);
 	return text;
 }
 

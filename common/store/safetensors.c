@@ -64,12 +64,14 @@ uint64_t gp_st_dtype_bytes(enum gp_st_dtype dtype)
 
 /* --- one tensor ------------------------------------------------------------------------------------------------- */
 
-/* What is shown in messages has no control characters. */
+/* What is shown in messages has no control characters, U+0080 to U+009F among them. */
 static bool is_printable(const char *name)
 {
-	for (; *name; name++)
-		if ((unsigned char)*name < 0x20 || *name == 0x7f)
+	for (; *name; name++) {
+		const unsigned char c = (unsigned char)name[0], next = (unsigned char)name[1];
+		if (c < 0x20 || c == 0x7f || (c == 0xc2 && next >= 0x80 && next < 0xa0))
 			return false;
+	}
 	return true;
 }
 
@@ -192,7 +194,8 @@ static enum gp_status load_header(struct gp_st_file *f, uint64_t *data_start, st
 	GP_TRY(check_length(f->bytes, f->len, &n, err));
 	const struct gp_text text = {(const char *)f->bytes + sizeof n, (size_t)n};
 	if (gp_json_marks(text) > MAX_MARKS)
-		GP_FAIL(err, GP_INVALID, "the header has more than %d commas, colons and brackets: no file of weights has so many",
+		GP_FAIL(err, GP_INVALID,
+			"the header has more than %d commas, colons and brackets: no file of weights has so many",
 			MAX_MARKS);
 	f->header = json_loadb(text.at, text.len, JSON_REJECT_DUPLICATES, &json);
 	if (!f->header)

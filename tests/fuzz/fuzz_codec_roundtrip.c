@@ -41,6 +41,8 @@ static uint8_t next(struct input *in)
 static double key_value(const struct gp_codec_key *key, uint8_t byte)
 {
 	const double step = pow(10, -key->decimals), range = key->max - key->min;
+	if (key->or_zero && byte % 24 == 0)
+		return 0;
 	double value = byte < 192 ? byte % 24 * step : floor(range * (byte - 192) / 63 / step) * step;
 	if (strcmp(key->name, "iters") == 0 || strcmp(key->name, "level") == 0)
 		value = byte % 4;
@@ -119,8 +121,8 @@ struct ends {
 	struct gp_codec *both; /* (optional) does what the two do */
 	uint32_t chunks;
 	bool undo;
-	uint64_t step, passes;  /* of training */
-	uint64_t begun;         /* what the encoder remembered when the step began */
+	uint64_t step, passes; /* of training */
+	uint64_t begun;        /* what the encoder remembered when the step began */
 	float *x, *y;
 	uint8_t *payload;
 	size_t bound;
@@ -204,8 +206,8 @@ static float not_finite(uint32_t *seed)
 
 static float extreme(uint32_t number)
 {
-	static const float list[] = {0, -0.0f, 1, FLT_MAX, -FLT_MAX, FLT_MIN, 0x1p-149f, -0x1p-149f, 0x1p109f,
-				     0x1p127f, -0x1p126f, 1e-30f, 65504, 65520, 448, 57344};
+	static const float list[] = {0,        -0.0f,    1,         FLT_MAX, -FLT_MAX, FLT_MIN, 0x1p-149f, -0x1p-149f,
+				     0x1p109f, 0x1p127f, -0x1p126f, 1e-30f,  65504,    65520,   448,       57344};
 	return list[number % (sizeof list / sizeof list[0])];
 }
 
@@ -259,8 +261,7 @@ static bool all_finite(const float *x, size_t n)
 /* Whether the payload says that the whole tensor travels raw. Behind byte stages that is not seen. */
 static bool says_raw(const struct ends *e)
 {
-	return !gp_codec_spec_lossless(&e->spec) && !gp_codec_byte_stage(&e->spec, 0) &&
-	       e->payload[0] == GP_CODEC_RAW;
+	return !gp_codec_spec_lossless(&e->spec) && !gp_codec_byte_stage(&e->spec, 0) && e->payload[0] == GP_CODEC_RAW;
 }
 
 static void check_arrived(const struct ends *e)

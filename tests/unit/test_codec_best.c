@@ -38,12 +38,13 @@ static void every_chain_of_the_list_is_one_and_none_comes_twice(void **state)
 		int count = 0;
 		for (; gp_best_chain(hundredths / 100.0, count, text, sizeof text); count++) {
 			struct gp_err err = {0};
+			assert_true(count < GP_BEST_CHAINS);
 			if (gp_codec_spec_parse(text, &spec[count], &err) != GP_OK)
 				fail_msg("%s: %s", text, err.text);
 			for (int k = 0; k < count && hundredths == 425; k++)
 				assert_string_not_equal(spec[count].text, spec[k].text);
 		}
-		assert_true(count > 40 && count <= GP_BEST_CHAINS);
+		assert_true(count > 250);
 	}
 }
 

@@ -55,6 +55,8 @@ static void refusals_say_what_is_allowed(void **state)
 	const struct gp_value_form rate = {.type = GP_VALUE_REAL, .min = 0, .max = 1, .below_max = true};
 	const struct gp_value_form bits = {.type = GP_VALUE_DECIMAL, .min = 1, .max = 1048576};
 	const struct gp_value_form ratio = {.type = GP_VALUE_DECIMAL, .min = 0.0001, .max = 1, .decimals = 4};
+	const struct gp_value_form budget = {
+		.type = GP_VALUE_DECIMAL, .min = 2, .max = 8, .or_zero = true, .decimals = 2};
 	const struct gp_value_form word = {.type = GP_VALUE_CHOICE, .choices = "sgd|adam"};
 	const struct gp_value_form yes = {.type = GP_VALUE_BOOL};
 	const struct gp_value_form size = {.type = GP_VALUE_SIZE, .min = 1024, .max = 0x1p62};
@@ -63,11 +65,18 @@ static void refusals_say_what_is_allowed(void **state)
 	assert_refused(&batch, "65", "65 is out of range (1..64)");
 	assert_refused(&any, "1.5", "'1.5' is not a whole number");
 	assert_refused(&any, "a\033[2Jb", "'a?[2Jb' is not a whole number");
+	assert_refused(&any,
+		       "a\xc2\x9b"
+		       "2Jb\xc2\xa7",
+		       "'a??2Jb\xc2\xa7' is not a whole number");
 	assert_refused(&rate, "1", "1 is out of range (at least 0, below 1)");
 	assert_refused(&rate, "nan", "'nan' is not a number (at least 0, below 1)");
 	assert_refused(&bits, "4.5", "'4.5' is not a whole number (1..1048576)");
 	assert_refused(&bits, "2000000", "2000000 is out of range (1..1048576)");
 	assert_refused(&ratio, "0.00001", "'0.00001' is not a number with up to 4 decimals (0.0001..1)");
+	assert_refused(&budget, "1.5", "1.5 is out of range (0 or 2..8)");
+	assert_refused(&budget, "9", "9 is out of range (0 or 2..8)");
+	assert_refused(&budget, "few", "'few' is not a number with up to 2 decimals (0 or 2..8)");
 	assert_refused(&word, "sg", "'sg' is not one of sgd|adam");
 	assert_refused(&word, "sgd|adam", "'sgd|adam' is not one of sgd|adam");
 	assert_refused(&yes, "maybe", "'maybe' is not yes or no");
