@@ -163,6 +163,9 @@ static enum gp_status param_begin(struct gp_client_session *s, const struct gp_f
 {
 	if (!s->fetch_into || s->param_down_next >= s->body->params || head->chunk != (uint32_t)s->param_down_next)
 		GP_FAIL(err, GP_PROTO, "param_down of parameter %u is not expected", head->chunk);
+	if (head->codec != 0 || head->step != s->committed)
+		GP_FAIL(err, GP_PROTO, "param_down of parameter %u is of step %llu and codec %u, not raw of step %llu",
+			head->chunk, (unsigned long long)head->step, head->codec, (unsigned long long)s->committed);
 	const struct gp_param *p = &s->body->param[head->chunk];
 	struct gp_frame *f = &s->param_down;
 	f->payload = (uint8_t *)s->fetch_into->value[gp_graph_find_param(s->fetch_into->graph, p->name)];

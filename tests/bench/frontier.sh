@@ -75,6 +75,9 @@ codecs=${CODECS-raw
 	uniform:bits=8+rans:predict=map,tables=channel/block:bits=6,size=128+rans:tables=channel
 	uniform:bits=8+rans:predict=map,tables=channel/block:bits=5,size=128+rans:tables=channel
 	block:bits=4,dim=channel,zero=asym+rans:predict=map,tables=channel/uniform:bits=8+rans:tables=channel
+	block:bits=5,dim=channel,zero=asym+rans:predict=map,tables=channel/block:bits=6,size=128+rans:tables=channel
+	uniform:bits=5+rans:predict=map,tables=channel/block:bits=6,size=128+rans:tables=channel
+	uniform:bits=5+rans:predict=map,tables=channel/block:bits=5,size=128+rans:tables=channel
 	uniform:bits=5+rans/uniform:bits=8+rans block:bits=4,size=128+rans/raw raw/block:bits=4,size=128+rans
 	smaq:main=6,outlier=8 qsgd:bits=4 alq:bits=4 topk:ratio=0.1+uniform:bits=8 poweriter:rank=4}
 insertions=${INSERTIONS-insert-up=bottleneck:dim=8,start=pca;raw insert-up=bottleneck:dim=8,start=pca;block:bits=4,size=32

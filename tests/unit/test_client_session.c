@@ -469,6 +469,41 @@ static void a_session_that_goes_back_takes_no_parameters(void **state)
 	assert_null(s.fetch_into);
 }
 
+static void parameters_are_raw_and_of_the_step_that_is_committed(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_graph *graph;
+	struct gp_weights *weights;
+	struct gp_frame *f;
+	struct gp_model_options model = {.classes = 10};
+	assert_int_equal(gp_model_build("cnn", &model, &graph, &err), GP_OK);
+	assert_int_equal(gp_weights_new(graph, &weights, &err), GP_OK);
+	const uint64_t bytes = graph->param[0].count * sizeof(float);
+	static const struct {
+		uint64_t step, codec;
+		bool taken;
+	} c[] = {{2, 0, false}, {4, 0, false}, {3, 4, false}, {3, 0, true}};
+	for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
+		struct gp_client_session s = {.body = graph,
+					      .state = GP_LINK_RUN,
+					      .id = 7,
+					      .steps = 3,
+					      .committed = 3,
+					      .fetch_into = weights};
+		const struct gp_frame_head head = {.type = GP_FRAME_PARAM_DOWN,
+						   .codec = (uint16_t)c[i].codec,
+						   .session = 7,
+						   .step = c[i].step,
+						   .payload_len = bytes};
+		const enum gp_status status = gp_client_session_channel_cbs.frame_begin(&s, &head, &f, &err);
+		assert_int_equal(status, c[i].taken ? GP_OK : GP_PROTO);
+		assert_true(c[i].taken || strstr(err.text, "not raw of step 3"));
+	}
+	gp_weights_free(weights);
+	gp_graph_free(graph);
+}
+
 /* A server may say of every link that it has brought something. */
 static void moves_without_a_gain_end_no_standstill_for_ever(void **state)
 {
@@ -492,6 +527,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_session_that_goes_back_takes_no_parameters),
+		cmocka_unit_test(parameters_are_raw_and_of_the_step_that_is_committed),
 		cmocka_unit_test(a_server_that_only_answers_heartbeats_is_given_up),
 		cmocka_unit_test(a_server_is_waited_for_no_longer_than_the_engine_was_told),
 		cmocka_unit_test(limits_that_no_session_can_keep_are_refused),
