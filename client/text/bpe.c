@@ -313,10 +313,13 @@ static enum gp_status read_merges(struct gp_tokenizer *t, const char *folder, st
 	size_t bytes;
 	GP_TRY(gp_text_path(folder, "merges.txt", path, err));
 	GP_TRY(gp_text_file_read(path, FILE_MOST, &text, &bytes, err));
-	enum gp_status status = add_merges(t, path, (struct gp_text){text, bytes}, err);
+	struct gp_text lines = {text, bytes};
+	enum gp_status status = gp_text_check(path, &lines, err);
+	if (status == GP_OK)
+		status = add_merges(t, path, lines, err);
 	if (status == GP_OK)
 		status = warn_of_unmade(t, path, err);
-	t->hash = XXH3_64bits_withSeed(text, bytes, gp_vocabulary_hash(&t->vocabulary));
+	t->hash = XXH3_64bits_withSeed(lines.at, lines.len, gp_vocabulary_hash(&t->vocabulary));
 	gp_free(text);
 	return status;
 }

@@ -74,7 +74,10 @@ static enum gp_status read_vocabulary(struct gp_tokenizer *t, const char *folder
 	size_t bytes;
 	GP_TRY(gp_text_path(folder, "vocab.txt", path, err));
 	GP_TRY(gp_text_file_read(path, VOCABULARY_BYTES, &text, &bytes, err));
-	const enum gp_status status = add_lines(&t->vocabulary, path, (struct gp_text){text, bytes}, err);
+	struct gp_text lines = {text, bytes};
+	enum gp_status status = gp_text_check(path, &lines, err);
+	if (status == GP_OK)
+		status = add_lines(&t->vocabulary, path, lines, err);
 	gp_free(text);
 	return status;
 }

@@ -226,6 +226,10 @@ static void merges_belong_to_their_vocabulary(void **state)
 	expect_refused("DIR/merges.txt:2: 'i n' occurs twice");
 	write_text("merges.txt", "i n g\n");
 	expect_refused("DIR/merges.txt:1: 'i n g' is not two tokens with a space between");
+	write_text("merges.txt", "\xff\xfei");
+	expect_refused("DIR/merges.txt: its text is UTF-16; convert it to UTF-8");
+	write_text("merges.txt", "\xef\xbb\xbf#version: 0.2\n"); /* as some editors save it */
+	gp_tokenizer_free(open_tokenizer(data_dir));
 	write_text("merges.txt", "");
 	gp_tokenizer_free(open_tokenizer(data_dir)); /* bytes alone */
 	write_text("tokenizer_config.json", "{\"add_prefix_space\": false}");
@@ -251,7 +255,7 @@ static void word_pieces_stand_on_lines(void **state)
 	expect_refused("DIR/vocab.txt:3: 'a' occurs twice, with the ids 1 and 2");
 	write_text("vocab.txt", "[PAD]\n\xe4\n");
 	expect_refused("DIR/vocab.txt:2: '?' is not UTF-8");
-	write_text("vocab.txt", "[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\n[MASK]\r\nA\r\na\r\n");
+	write_text("vocab.txt", "\xef\xbb\xbf[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\n[MASK]\r\nA\r\na\r\n");
 	write_text("tokenizer_config.json", "{\"do_lower_case\": 1}");
 	expect_refused("DIR/tokenizer_config.json: \"do_lower_case\" is neither true nor false");
 	write_text("tokenizer_config.json", "{\"do_lower_case\": false}");
