@@ -25,7 +25,7 @@ struct gp_best_row {
  * `bits`. */
 int gp_best_order(const struct gp_best_row *row, int count, double bits, int *order);
 
-#define GP_BEST_CHAINS 320 /* no list is longer */
+#define GP_BEST_CHAINS 352 /* no list is longer */
 
 /* Writes chain i, from 0 on, of the list to text[size] and returns text; NULL past the end. The list does not depend on
  * `bits`, the bits per element that are asked for, but for the budgets of its last chains. */

@@ -52,7 +52,8 @@ static const struct gp_opt_table roundtrip_table = {
 	.command = PROGRAM " roundtrip",
 	.synopsis = "--codec SPEC --in FILE --tensor NAME [--out FILE] [--channels-last] [--json]",
 	.about = "Encodes and decodes one tensor and prints the payload's size, the error and the speed on this\n"
-		 "machine (one thread). A zstd, rans or bitshuffle that does not pay is said to be skipped.",
+		 "machine (one thread). A zstd, rans or bitshuffle that does not pay is said to be skipped. The\n"
+		 "tensor is taken as it lies in FILE, with the padding of texts, which 'compare' leaves out.",
 	.examples = "  gpclient codec roundtrip --codec sortquant:bits=6,split=2 --in acts.safetensors --tensor act\n",
 	.opt = roundtrip_options,
 	.count = sizeof roundtrip_options / sizeof roundtrip_options[0],

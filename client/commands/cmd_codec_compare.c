@@ -4,7 +4,7 @@
  * each tensor and, for a given link, an order of the codecs and a
  * recommendation; for a given number of bits, the best. Options and measuring
  * (codec_trip.h); the rest: codec_compare.h.
- * Test: tests/unit/test_cmd_codec.c
+ * Test: tests/unit/test_cmd_codec.c, test_cmd_codec_bits.c
  */
 #include "client/commands/cmd_codec.h"
 
@@ -239,6 +239,27 @@ static enum gp_status try_codec(const struct gp_comparison *c, int codec, struct
 	return gp_trip_run(t, &filled, (int)c->set.warmup, c->named ? GP_TRIP_MEASURE_NS : BRIEF_NS, out, err);
 }
 
+/* For a tensor that is no map, `predict=map` changes nothing: of the chains of the list the one without it has been measured.
+ * -1: there is none. */
+static int twin_of(const struct gp_comparison *c, int codec, const struct gp_shape *shape)
+{
+	static const char key[] = "predict=map";
+	char text[GP_CODEC_SPEC_MAX];
+	const char *at = strstr(c->asked[codec], key);
+	if (c->named || shape->ndim == 4 || !at)
+		return -1;
+	const char *rest = at + sizeof key - 1;
+	const int begin = (int)(at - c->asked[codec]);
+	if (*rest == ',')
+		snprintf(text, sizeof text, "%.*s%s", begin, c->asked[codec], rest + 1);
+	else
+		snprintf(text, sizeof text, "%.*s", begin - 1, c->asked[codec]);
+	for (int i = 0; i < codec; i++)
+		if (strcmp(c->asked[i], text) == 0)
+			return i;
+	return -1;
+}
+
 /* Nothing in the first two seconds. */
 static void show_progress(struct gp_comparison *c, const char *tensor, int codec)
 {
@@ -263,7 +284,12 @@ static enum gp_status measure(struct gp_comparison *c, const char *name, struct 
 	enum gp_status status = drop_padding(c, &t, column, err);
 	for (int i = 0; i < c->codecs && status == GP_OK; i++) {
 		struct gp_compared_cell *cell = &column->cell[i];
+		const int twin = twin_of(c, i, &t.shape);
 		struct gp_err why = {0};
+		if (twin >= 0) {
+			*cell = column->cell[twin];
+			continue;
+		}
 		show_progress(c, name, i);
 		const enum gp_status tried = try_codec(c, i, &t, column->direction, &cell->trip, &why);
 		cell->fits = tried == GP_OK;
@@ -295,6 +321,27 @@ static bool holds_reals(const struct gp_st_tensor *t)
 	return t->dtype == GP_ST_F32 || t->dtype == GP_ST_F16 || t->dtype == GP_ST_BF16 || t->dtype == GP_ST_F64;
 }
 
+/* Before any is measured. */
+static enum gp_status check_tensors(const struct gp_comparison *c, const struct gp_st_file *f, struct gp_err *err)
+{
+	int reals = 0;
+	for (int i = 0; i < gp_st_count(f); i++) {
+		const struct gp_st_tensor *t = gp_st_at(f, i);
+		if (t->dims > GP_MAX_DIMS && (t->type[0] == 'F' || strcmp(t->type, "BF16") == 0))
+			GP_FAIL(err, GP_INVALID,
+				"%s: tensor '%.60s' has %d dimensions, and %d can be read; name others with --tensor",
+				c->set.in, t->name, t->dims, GP_MAX_DIMS);
+		if (strlen(t->name) >= GP_COMPARED_NAME)
+			GP_FAIL(err, GP_INVALID, "%s: the name of a tensor has more than %d bytes: '%.40s...'",
+				c->set.in, GP_COMPARED_NAME - 1, t->name);
+		reals += holds_reals(t);
+	}
+	if (reals > GP_COMPARED_TENSORS)
+		GP_FAIL(err, GP_USAGE, "%s has %d tensors, and %d can be compared at once; name some with --tensor",
+			c->set.in, reals, GP_COMPARED_TENSORS);
+	return GP_OK;
+}
+
 /* Those of one direction, or, -1, of none. */
 static enum gp_status measure_direction(struct gp_comparison *c, const struct gp_st_file *f, int direction,
 					struct gp_err *err)
@@ -307,12 +354,6 @@ static enum gp_status measure_direction(struct gp_comparison *c, const struct gp
 			c->plain_bits[gp_comparison_goes_up(direction)] += 8.0 * (double)t->bytes;
 			continue;
 		}
-		if (strlen(t->name) >= GP_COMPARED_NAME)
-			GP_FAIL(err, GP_INVALID, "%s: the name of a tensor has more than %d bytes: '%.40s...'",
-				c->set.in, GP_COMPARED_NAME - 1, t->name);
-		if (c->tensors == GP_COMPARED_TENSORS)
-			GP_FAIL(err, GP_USAGE, "%s has more than %d tensors; name some with --tensor", c->set.in,
-				GP_COMPARED_TENSORS);
 		GP_TRY(measure(c, t->name, err));
 	}
 	return GP_OK;
@@ -320,6 +361,7 @@ static enum gp_status measure_direction(struct gp_comparison *c, const struct gp
 
 static enum gp_status measure_all_of(struct gp_comparison *c, const struct gp_st_file *f, struct gp_err *err)
 {
+	GP_TRY(check_tensors(c, f, err));
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		GP_TRY(measure_direction(c, f, d, err));
 	GP_TRY(measure_direction(c, f, -1, err));

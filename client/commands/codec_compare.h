@@ -81,7 +81,7 @@ struct gp_comparison {
 void gp_comparison_evaluate(struct gp_comparison *c);
 /* One codec over all tensors of `direction`: the bits of all payloads for the elements of all, and the largest error. */
 struct gp_best_row gp_comparison_together(const struct gp_comparison *c, int codec, int direction);
-/* Whether the file has a tensor of this direction. */
+/* Whether the file has a tensor of this direction that is not empty. */
 bool gp_comparison_has(const struct gp_comparison *c, int direction);
 bool gp_comparison_goes_up(int direction);
 /* "12.3 ms"; returns text. */

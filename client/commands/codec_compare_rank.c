@@ -198,7 +198,7 @@ static bool is_of(const struct gp_compared_column *column, int direction)
 bool gp_comparison_has(const struct gp_comparison *c, int direction)
 {
 	for (int t = 0; t < c->tensors; t++)
-		if (is_of(&c->column[t], direction))
+		if (is_of(&c->column[t], direction) && c->column[t].raw_bits > 0)
 			return true;
 	return false;
 }

@@ -133,7 +133,7 @@ struct shown {
 };
 
 /* All that the user named. Else the best within the bits and the shortest above, without those that decode to the same as the
- * one before them, as with other keys of `rans`: within the bits that one is shorter. */
+ * one before them, as with other keys of `rans`: within the bits that one is shorter. And the one that is best in all tensors. */
 static void choose_shown(const struct gp_comparison *c, const struct gp_compared_column *column, struct shown *s)
 {
 	const struct gp_trip *before = NULL;
@@ -150,6 +150,7 @@ static void choose_shown(const struct gp_comparison *c, const struct gp_compared
 		const bool same = before && t->rel_err == before->rel_err && t->max_err == before->max_err;
 		s->row[i] = c->named || (cell->fits && !same && left > 0);
 		left -= s->row[i];
+		s->row[i] |= codec == c->best[GP_COMPARED_ALL];
 		before = t;
 		if (s->row[i])
 			s->width = width > s->width ? width : s->width;
@@ -164,7 +165,13 @@ static const char *range_text(const struct gp_comparison *c, const struct gp_ran
 	char above[32], below[32];
 	gp_codec_rate_text(r->above, above, sizeof above);
 	gp_codec_rate_text(r->below, below, sizeof below);
-	if (!r->pays && r->against == GP_RANK_RAW)
+	if (!c->named) /* the others are seldom in the table */
+		snprintf(text, size, "%s%s%s", r->pays && r->above > 0 ? above : "",
+			 r->pays && r->above > 0 ? " to " : "",
+			 !r->pays          ? "never"
+			 : isinf(r->below) ? "any rate"
+					   : below);
+	else if (!r->pays && r->against == GP_RANK_RAW)
 		snprintf(text, size, "never (no shorter than raw)");
 	else if (!r->pays)
 		snprintf(text, size, "never (%s is faster)", asked_name(c, r->against));
@@ -232,6 +239,11 @@ static void print_best_of_directions(const struct gp_comparison *c)
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		if (c->best[d] >= 0)
 			printf("    --%s %s%s\n", gp_job_codec_flags[d], c->asked[c->best[d]], --left > 0 ? " \\" : "");
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		if (c->best[d] >= 0 && strncmp(c->asked[c->best[d]], "delta", 5) == 0)
+			printf("What delta takes in %s is only true for samples that come again with the same "
+			       "values.\n",
+			       gp_direction_info[d].name);
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		if (gp_comparison_has(c, d) && c->best[d] < 0)
 			printf("In %s none that fits has at most %g bits per element.\n", gp_direction_info[d].name,

@@ -253,8 +253,8 @@ static const struct gp_opt codec_rows[] = {
 	 .initial = "raw",
 	 .group = "Compression",
 	 .help = "how the tensors of all four directions are compressed, for example sortquant:bits=6,split=2 "
-		 "(see 'gpclient codec list'); auto[:budget=X,every=K,ladder=SPEC|SPEC|...] chooses while training, by "
-		 "link, computing and error (client/README.md)"},
+		 "(see 'gpclient codec list'); of 'gpclient train' alone: auto[:budget=X,every=K,ladder=SPEC|SPEC|...] "
+		 "chooses while training, by link, computing and error (client/README.md)"},
 	{.name = "codec-act-up",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codec_dir[0]),

@@ -1,67 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `gpclient codec` (client/commands/cmd_codec.c): exit statuses, the JSON object and
- * the file it writes.
+ * the file it writes. compare --bits: test_cmd_codec_bits.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
-#include <jansson.h>
 #include <math.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "client/commands/commands.h"
-#include "common/codec/codec.h"
-#include "common/store/safetensors.h"
-
-#define INPUTS "tests/golden/codec/inputs.safetensors"
+#include "tests/unit/cmd_codec_rig.h"
 
 /* Also tensors that cannot be read, beside ones that can: scalar has no dimensions, none no elements. */
 #define ODD "tests/fuzz/corpus/safetensors/other_types.bin"
-
-/* Runs the command with stdout and stderr into files; returns the exit status. */
-static int run(const char **argv, char *out, size_t out_size, char *err, size_t err_size)
-{
-	char *text[2] = {out, err};
-	size_t size[2] = {out_size, err_size};
-	FILE *file[2] = {tmpfile(), tmpfile()};
-	int argc = 0, saved[2];
-	while (argv[argc])
-		argc++;
-	fflush(stdout);
-	for (int i = 0; i < 2; i++) {
-		assert_non_null(file[i]);
-		saved[i] = dup(i + 1);
-		dup2(fileno(file[i]), i + 1);
-	}
-	int status = gp_cmd_codec(argc, (char **)argv);
-	fflush(stdout);
-	for (int i = 0; i < 2; i++) {
-		dup2(saved[i], i + 1);
-		close(saved[i]);
-		rewind(file[i]);
-		size_t n = fread(text[i], 1, size[i] - 1, file[i]);
-		text[i][n] = '\0';
-		fclose(file[i]);
-	}
-	return status;
-}
-
-#define RUN(...) run((const char *[]){__VA_ARGS__, NULL}, out, sizeof out, err, sizeof err)
-
-static char out[1 << 18], err[4096];
-
-static int lines_of(const char *text)
-{
-	int lines = 0;
-	for (; *text; text++)
-		lines += *text == '\n';
-	return lines;
-}
 
 static void list_names_every_codec(void **state)
 {
@@ -75,14 +28,6 @@ static void list_names_every_codec(void **state)
 	assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "name")), "raw");
 	assert_true(json_is_true(json_object_get(json_array_get(list, 0), "lossless")));
 	json_decref(list);
-}
-
-static double number(const json_t *object, const char *key)
-{
-	const json_t *value = json_object_get(object, key);
-	if (!json_is_number(value))
-		fail_msg("no number \"%s\"", key);
-	return json_number_value(value);
 }
 
 static void roundtrip_reports_size_error_and_speed_as_json(void **state)
@@ -122,11 +67,6 @@ static void roundtrip_writes_the_decoded_tensor_under_its_name(void **state)
 	assert_string_equal(gp_st_metadata(after, "codec"), "raw");
 	gp_st_close(before);
 	gp_st_close(after);
-}
-
-static const json_t *row(const json_t *object, size_t i)
-{
-	return json_array_get(json_object_get(object, "codecs"), i);
 }
 
 static const char *codec_of(const json_t *object, size_t i)
@@ -349,155 +289,6 @@ static void codecs_are_ranked_for_a_link_and_one_is_recommended(void **state)
 	}
 }
 
-static void the_best_at_a_number_of_bits_is_named(void **state)
-{
-	(void)state;
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--json", "--bits", "4.5", "uniform:bits=4",
-			     "uniform:bits=8", "block:bits=4,zero=asym", "block:bits=3"),
-			 0);
-	json_t *o = json_loads(out, 0, NULL);
-	assert_true(number(o, "bits") == 4.5);
-	assert_string_equal(json_string_value(json_object_get(o, "best_at_bits")),
-			    json_string_value(json_object_get(row(o, 0), "codec")));
-	assert_string_equal(json_string_value(json_object_get(o, "best")),
-			    json_string_value(json_object_get(o, "best_at_bits")));
-	assert_non_null(strstr(json_string_value(json_object_get(o, "best")), "zero=asym"));
-	assert_true(number(row(o, 0), "rel_err") < number(row(o, 1), "rel_err"));
-	assert_string_equal(json_string_value(json_object_get(row(o, 3), "codec")), "uniform:bits=8");
-	json_decref(o);
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--json", "--bits", "1", "fp16"), 0);
-	o = json_loads(out, 0, NULL);
-	assert_true(json_is_null(json_object_get(o, "best")) && json_is_null(json_object_get(o, "best_at_bits")));
-	json_decref(o);
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--bits", "1", "fp16"), 0);
-	assert_non_null(strstr(out, "None has at most 1 bits per element; the shortest is fp16, 16.001 bits"));
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--bits", "33"), 2);
-}
-
-/* The 12 bytes of uniform's heads make its 4 bits 4.003, on the other side of the line. */
-static void a_line_divides_the_codecs_at_a_number_of_bits(void **state)
-{
-	(void)state;
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--bits", "4", "uniform:bits=4",
-			     "block:bits=2", "block:budget=3"),
-			 0);
-	const char *line = strstr(out, "-- with more than 4 bits per element");
-	assert_non_null(line);
-	assert_true(strstr(out, "\nblock:budget=3 ") < line);
-	assert_non_null(strstr(line, "\nuniform:bits=4 "));
-	assert_null(strstr(line, "\nblock"));
-	assert_non_null(strstr(line, "Best of 2 with at most 4 bits per element: block:budget=3, "));
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--bits", "5", "block:bits=2"), 0);
-	assert_null(strstr(out, "-- with more"));
-}
-
-/* Programs get every key; in a table the keys of `block` alone would take a line. */
-static void tables_show_specs_as_they_were_written(void **state)
-{
-	(void)state;
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--link", "100mbit,1ms", "block:budget=3"),
-			 0);
-	assert_non_null(strstr(out, "\nblock:budget=3 "));
-	assert_null(strstr(out, "round=nearest"));
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--json", "block:budget=3"), 0);
-	assert_non_null(strstr(out, "round=nearest"));
-}
-
-static void one_codec_is_the_best_in_all_tensors_together(void **state)
-{
-	(void)state;
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act,grad", "--bits", "5", "--json", "fp16",
-			     "uniform:bits=4", "block:bits=4"),
-			 0);
-	json_t *o = json_loads(out, 0, NULL);
-	assert_int_equal(json_array_size(json_object_get(o, "tensors")), 2);
-	assert_non_null(strstr(json_string_value(json_object_get(o, "best")), "block"));
-	json_decref(o);
-	assert_int_equal(
-		RUN("compare", "--in", INPUTS, "--tensor", "act,grad", "--bits", "5", "uniform:bits=4", "block:bits=4"),
-		0);
-	assert_non_null(strstr(out, "with at most 5 bits per element: "));
-	assert_non_null(strstr(out, "Best one for all tensors together: block:bits=4"));
-}
-
-/* A file as `capture` writes it: values of a few levels go up, small ones of both signs come down. */
-static void write_directions(char path[])
-{
-	static float up[2 * 16 * 16 * 8], down[sizeof up / sizeof up[0]];
-	const struct gp_shape shape = {.ndim = 4, .dim = {2, 8, 16, 16}};
-	struct gp_err e;
-	for (int i = 0; i < 2 * 16 * 16 * 8; i++) {
-		up[i] = (float)(i / 64 % 4);
-		down[i] = (float)(i * 7919 % 1009 - 504) * (i % 5 ? 1e-4f : 1e-2f);
-	}
-	const struct gp_st_item item[2] = {{.name = "act_up", .shape = shape, .data = up, .dtype = GP_ST_F32},
-					   {.name = "grad_down", .shape = shape, .data = down, .dtype = GP_ST_F32}};
-	close(mkstemp(path));
-	assert_int_equal(gp_st_write(path, item, 2, NULL, 0, &e), GP_OK);
-}
-
-static void each_direction_has_a_best_codec_of_its_own(void **state)
-{
-	(void)state;
-	char path[] = "/tmp/gp_codec_XXXXXX";
-	write_directions(path);
-	assert_int_equal(
-		RUN("compare", "--in", path, "--json", "--bits", "5", "uniform:bits=2", "block:bits=4,size=32"), 0);
-	json_t *o = json_loads(out, 0, NULL), *best = json_object_get(o, "best_of");
-	assert_int_equal(json_object_size(best), 2);
-	assert_string_equal(json_string_value(json_object_get(best, "act_up")), "uniform:bits=2");
-	assert_int_equal(strncmp(json_string_value(json_object_get(best, "grad_down")), "block:", 6), 0);
-	json_decref(o);
-	assert_int_equal(RUN("compare", "--in", path, "--bits", "5", "uniform:bits=2", "block:bits=4,size=32"), 0);
-	assert_non_null(
-		strstr(out, "    --codec-act-up uniform:bits=2 \\\n    --codec-grad-down block:bits=4,size=32\n"));
-	assert_int_equal(RUN("compare", "--in", path, "--bits", "1", "uniform:bits=2"), 0);
-	assert_non_null(strstr(out, "In grad_down none that fits has at most 1 bits per element."));
-	unlink(path);
-}
-
-/* The list's codecs: only the best stand in the text; those that decode to the same are one line. */
-static void the_lists_tables_show_the_best(void **state)
-{
-	(void)state;
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "hidden", "--bits", "4"), 0);
-	const char *above = strstr(out, "-- with more than 4 bits"), *rest = strstr(out, "-- not shown: ");
-	assert_true(above && rest && above < rest);
-	int lines = 0;
-	for (const char *p = out; p < rest; p++)
-		lines += *p == '\n';
-	assert_int_equal(lines, 2 + 16 + 1 + 4);
-	assert_non_null(strstr(rest, "(--json has all)"));
-}
-
-/* `uniform:bits=2` is above 2 bits by its head, and decodes to the same as `uniform:bits=2+rans` within them. */
-static void the_line_between_stands_whatever_is_left_out(void **state)
-{
-	(void)state;
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "hidden", "--bits", "2", "--link", "1mbit,1ms"), 0);
-	assert_non_null(strstr(out, "-- with more than 2 bits"));
-	const char *link = strstr(out, "A chunk, in a row of many"), *recommended = strstr(out, "Recommended: ");
-	char line[GP_CODEC_SPEC_MAX + 2] = "\n";
-	assert_true(link && recommended);
-	recommended += strlen("Recommended: ");
-	strncat(line, recommended, strcspn(recommended, ". "));
-	assert_true(strstr(link, line) || strncmp(line, "\nnone", 5) == 0);
-	assert_non_null(strstr(link, "-- not shown: "));
-}
-
-/* Where no codec is named. */
-static void chains_of_its_own_are_tried_at_a_number_of_bits(void **state)
-{
-	(void)state;
-	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "hidden", "--json", "--bits", "2.5"), 0);
-	json_t *o = json_loads(out, 0, NULL);
-	assert_true(json_array_size(json_object_get(o, "codecs")) > 250);
-	assert_true(json_is_string(json_object_get(o, "best_at_bits")));
-	assert_true(number(row(o, 0), "bits_per_element") <= 2.5);
-	assert_true(number(row(o, 0), "rel_err") <= number(row(o, 1), "rel_err"));
-	json_decref(o);
-}
-
 /* Two texts of 3 positions with 2 features, of which the first has one position and the second all; `lengths` as `capture`
  * writes them. What is in the places of padding is far from all else. */
 static void compare_texts(const int32_t lengths[2], const char *more)
@@ -556,11 +347,11 @@ static void compare_names_what_is_wrong_in_one_line(void **state)
 	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "acts", "--codecs", "raw"), 3);
 	assert_non_null(strstr(err, "it has act, grad, hidden, relu6"));
 	assert_int_equal(lines_of(err), 1);
-	char many[321 * 4 + 1] = "";
-	for (int i = 0; i < 321; i++)
+	char many[353 * 4 + 1] = "";
+	for (int i = 0; i < 353; i++)
 		memcpy(many + 4 * i, "raw,", 5);
 	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--codecs", many), 2);
-	assert_non_null(strstr(err, "at most 320"));
+	assert_non_null(strstr(err, "at most 352"));
 	char long_spec[400];
 	memset(long_spec, 'a', sizeof long_spec - 1);
 	long_spec[sizeof long_spec - 1] = '\0';
@@ -760,14 +551,6 @@ int main(void)
 		cmocka_unit_test(one_codec_that_does_not_fit_is_a_line_among_the_others),
 		cmocka_unit_test(all_tensors_of_a_file_are_compared_at_once),
 		cmocka_unit_test(codecs_are_ranked_for_a_link_and_one_is_recommended),
-		cmocka_unit_test(the_best_at_a_number_of_bits_is_named),
-		cmocka_unit_test(a_line_divides_the_codecs_at_a_number_of_bits),
-		cmocka_unit_test(tables_show_specs_as_they_were_written),
-		cmocka_unit_test(one_codec_is_the_best_in_all_tensors_together),
-		cmocka_unit_test(each_direction_has_a_best_codec_of_its_own),
-		cmocka_unit_test(the_lists_tables_show_the_best),
-		cmocka_unit_test(the_line_between_stands_whatever_is_left_out),
-		cmocka_unit_test(chains_of_its_own_are_tried_at_a_number_of_bits),
 		cmocka_unit_test(padding_of_texts_is_left_out),
 		cmocka_unit_test(compare_names_what_is_wrong_in_one_line),
 		cmocka_unit_test(images_are_coded_channels_last_and_written_as_they_were),
