@@ -8,11 +8,18 @@
 #define GP_TEST_ON_GPU_H
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "kernels/cuda/runtime/rt.h"
 #include "tests/unit/ok.h"
 
 enum { SKIPPED = 77 }; /* as ctest takes it */
+
+/* A card, or an emulated device that sums, refuses and shares memory as one (GP_EMULATE_CARD, emulate.h). */
+static inline bool is_like_a_card(void)
+{
+	return !gp_rt_is_emulated() || getenv("GP_EMULATE_CARD");
+}
 
 static inline int skip_all(const char *why)
 {

@@ -239,7 +239,11 @@ void device_whose_pool_gives_nothing_gives_memory_without_one(void **)
 	assert_int_equal(fake.calls["cudaMalloc"], plain + 1);
 	assert_int_equal(fake.calls["cudaMemPoolDestroy"], dropped + 1);
 	assert_int_equal(fake.last, cudaSuccess);
+	struct gp_rt_stream *const s = open_stream(next_device++);
+	fake.let_fail("cudaFree", cudaErrorLaunchFailure);
 	gp_rt_free(device, p);
+	expect_a_clean_launch(s);
+	gp_rt_stream_free(s);
 	fake.fail.clear();
 }
 
@@ -338,7 +342,7 @@ void handle_that_cannot_leave_its_stream_is_not_used_again(void **)
 	const cublasHandle_t handle = fake_newest;
 	fake.let_fail("cublasSetStream_v2", cudaErrorLaunchFailure);
 	gp_blas_free(blas);
-	cudaGetLastError();
+	expect_a_clean_launch(s);
 	OK(gp_blas_new(s, GP_PRECISION_FP32, &blas, &err));
 	assert_ptr_not_equal(handle, fake_newest);
 	gp_blas_free(blas);

@@ -122,12 +122,12 @@ static void train(const char *spec, enum gp_precision precision, double loss_lim
 
 static double loss_limit(void)
 {
-	return gp_rt_is_emulated() ? LOSS_LIMIT : CARD_LIMIT;
+	return is_like_a_card() ? CARD_LIMIT : LOSS_LIMIT;
 }
 
 static double gradient_limit(void)
 {
-	return gp_rt_is_emulated() ? GRADIENT_LIMIT : FLIPPED_LIMIT;
+	return is_like_a_card() ? FLIPPED_LIMIT : GRADIENT_LIMIT;
 }
 
 static void mobilenetv2_trains_as_on_the_cpu(void **state)

@@ -30,7 +30,7 @@ static struct tensor operand_new(enum gp_rt_type type, int64_t n)
 /* Operands have no more bits than TF32; but a card's tensor cores cut off what they add up, instead of rounding it. */
 static void check_sums(const struct tensor *t, const double *want, const char *what)
 {
-	check_within(t, want, what, t->type == GP_RT_BF16 ? 6e-3 : gp_rt_is_emulated() ? 1e-5 : 1e-3);
+	check_within(t, want, what, t->type == GP_RT_BF16 ? 6e-3 : is_like_a_card() ? 1e-4 : 1e-5);
 }
 
 struct dense_case {

@@ -480,6 +480,12 @@ void gpk_emulated_check(const char *kernel, struct gpk_shape shape)
 			   kernel, shape.shared);
 }
 
+bool gpk_emulates_card(void)
+{
+	static const char *const card = getenv("GP_EMULATE_CARD");
+	return card && strcmp(card, "1") == 0;
+}
+
 void gpk_emulated_run(const char *kernel, struct gpk_shape shape, const std::function<void()> &body)
 {
 	static unsigned char room[GPK_SHARED_LARGE_BYTES] __attribute__((aligned(128)));

@@ -13,6 +13,10 @@
  * With GP_EMULATE_ORDER=reverse in the environment the last thread and the last block go first: what two threads do to
  * one place without a barrier between then comes out differently. Tests of kernels run in both orders.
  *
+ * With GP_EMULATE_CARD=1 it does what a card may do and the emulated device else does not: sums of products are made in
+ * another order and cut off where a card cuts them, others take memory meanwhile, absurd sizes are another error than a lack
+ * of memory. Tests then take the limits that they have for cards.
+ *
  * Only included by gpk.h.
  *
  * Threads: all of this runs under one lock (emulated_rt.cc).
@@ -29,6 +33,9 @@
 
 /* Every byte that nobody wrote: NaNs, and numbers that lead nowhere. */
 #define GPK_UNWRITTEN 0xff
+
+/* GP_EMULATE_CARD=1. */
+bool gpk_emulates_card(void);
 
 struct dim3 {
 	unsigned x, y, z;
@@ -69,6 +76,8 @@ extern gpk_emulated_thread gpk_emulated;
 #define GPK_LAUNCH_UP_TO(most, stream, kernel, grid, block, shared, ...)                                               \
 	gpk_emulated_launch((stream), #kernel, {dim3(grid), dim3(block), (shared), (most)}, gpk_pointers(__VA_ARGS__), \
 			    gpk_bind(kernel, __VA_ARGS__))
+
+#define GPK_RESIDENT(stream, kernel, threads) ((void)(stream), (int64_t)GPK_RESIDENT_GUESS)
 
 /* Shared memory of a block, declared and dynamic together: on any card; and from 8.0 on, where a launch asks for it. */
 #define GPK_SHARED_BYTES       (48 * 1024)

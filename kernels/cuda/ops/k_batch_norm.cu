@@ -16,8 +16,7 @@
 
 #define THREADS_TO_MOVE 256
 #define WIDE            64 /* lanes of theirs */
-#define BUSY_BLOCKS     396 /* of theirs, three for each of 132 multiprocessors: what 63 to 84 registers a thread allow */
-#define AT_ONCE         2   /* rows that a thread reads before it writes one: what is written may be what is read */
+#define AT_ONCE         2  /* rows that a thread reads before it writes one: what is written may be what is read */
 
 extern "C" uint64_t gpk_bn_room(int64_t rows, int64_t channels)
 {
@@ -119,14 +118,16 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 }
 
 #define LAUNCH_NORMALIZE(kernel, s, n, x, residual, y)                                                                 \
-	GPK_BY_TYPE((n)->type, T, GPK_BY_WIDTH((n)->channels, T, V, BY_RESIDUAL(residual, R, {                         \
-						       const struct gpk_tile t =                                       \
-							       gpk_tile_of((n)->channels / V, WIDE, THREADS_TO_MOVE);  \
-						       GPK_LAUNCH(s, (kernel<T, V, R>),                                \
-								  t.grid((n)->rows, AT_ONCE, BUSY_BLOCKS), t.block(),  \
-								  0, *(n), limits_of((n)->act), (const T *)(x),        \
-								  (const T *)(residual), (T *)(y));                    \
-					       })))
+	GPK_BY_TYPE((n)->type, T,                                                                                      \
+		    GPK_BY_WIDTH((n)->channels, T, V, BY_RESIDUAL(residual, R, {                                       \
+					 const struct gpk_tile t =                                                     \
+						 gpk_tile_of((n)->channels / V, WIDE, THREADS_TO_MOVE);                \
+					 GPK_LAUNCH(s, (kernel<T, V, R>),                                              \
+						    t.grid((n)->rows, AT_ONCE,                                         \
+							   GPK_RESIDENT(s, (kernel<T, V, R>), THREADS_TO_MOVE)),       \
+						    t.block(), 0, *(n), limits_of((n)->act), (const T *)(x),           \
+						    (const T *)(residual), (T *)(y));                                  \
+				 })))
 
 extern "C" void gpk_bn_statistics(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x)
 {
@@ -317,7 +318,9 @@ static void launch_gradient(struct gp_rt_stream *s, const struct gpk_bn *n, enum
 	GPK_BY_TYPE(n->type, T,
 		    GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
 					 const struct gpk_tile t = gpk_tile_of(n->channels / V, WIDE, THREADS_TO_MOVE);
-					 GPK_LAUNCH(s, (gradient<T, V, M>), t.grid(n->rows, AT_ONCE, BUSY_BLOCKS),
+					 GPK_LAUNCH(s, (gradient<T, V, M>),
+						    t.grid(n->rows, AT_ONCE,
+							   GPK_RESIDENT(s, (gradient<T, V, M>), THREADS_TO_MOVE)),
 						    t.block(), 0, *n, limits_of(n->act), coefficients_of(n),
 						    (const T *)x, (const T *)y, (const T *)dy, (T *)dx);
 				 })));
@@ -378,12 +381,14 @@ extern "C" void gpk_bn_backward_frozen(struct gp_rt_stream *s, const struct gpk_
 				       const void *dy, void *dresidual, void *dx)
 {
 	const enum mask mask = mask_of(n, y);
-	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
-						     const struct gpk_tile t =
-							     gpk_tile_of(n->channels / V, WIDE, THREADS_TO_MOVE);
-						     GPK_LAUNCH(s, (gradient_running<T, V, M>),
-								t.grid(n->rows, AT_ONCE, BUSY_BLOCKS), t.block(), 0, *n,
-								limits_of(n->act), (const T *)x, (const T *)y,
-								(const T *)dy, (T *)dresidual, (T *)dx);
-					     })));
+	GPK_BY_TYPE(n->type, T,
+		    GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
+					 const struct gpk_tile t = gpk_tile_of(n->channels / V, WIDE, THREADS_TO_MOVE);
+					 GPK_LAUNCH(
+						 s, (gradient_running<T, V, M>),
+						 t.grid(n->rows, AT_ONCE,
+							GPK_RESIDENT(s, (gradient_running<T, V, M>), THREADS_TO_MOVE)),
+						 t.block(), 0, *n, limits_of(n->act), (const T *)x, (const T *)y,
+						 (const T *)dy, (T *)dresidual, (T *)dx);
+				 })));
 }

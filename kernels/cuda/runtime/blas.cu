@@ -50,11 +50,20 @@ static bool take_idle(int device, cublasHandle_t *out)
 	return false;
 }
 
+/* Where cuBLAS shares this program's CUDA, what fails in it is also the thread's last error, and the next launch that is checked
+ * would be blamed for it. */
+static bool went_well(cublasStatus_t status)
+{
+	if (status != CUBLAS_STATUS_SUCCESS)
+		cudaGetLastError();
+	return status == CUBLAS_STATUS_SUCCESS;
+}
+
 /* It leaves its stream, which is about to go, and by that its workspace. One that cannot be kept is given up, not destroyed:
  * its device has failed, or destroying it would make all others wait. */
 static void keep_idle(const struct gp_cublas *lib, int device, cublasHandle_t handle)
 {
-	if (lib->cublasSetStream_v2_p(handle, NULL) != CUBLAS_STATUS_SUCCESS)
+	if (!went_well(lib->cublasSetStream_v2_p(handle, NULL)))
 		return;
 	const std::lock_guard<std::mutex> hold(idle_lock);
 	idle_handles.push_back({device, handle});
@@ -96,7 +105,7 @@ static enum gp_status setup(struct gp_blas *b, struct gp_err *err)
 		status = b->lib->cublasSetStream_v2_p(b->handle, gp_rt_native(b->stream));
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = b->lib->cublasSetWorkspace_v2_p(b->handle, b->workspace, WORKSPACE_BYTES);
-	if (status != CUBLAS_STATUS_SUCCESS)
+	if (!went_well(status))
 		GP_FAIL(err, GP_DEVICE, "cuBLAS cannot be used: %s", b->lib->cublasGetStatusString_p(status));
 	return GP_OK;
 }
@@ -149,7 +158,7 @@ void gp_blas_gemm(struct gp_blas *b, int64_t m, int64_t n, int64_t k, float alph
 		k, &alpha, bm->data, type_of(bm), bm->stride, bm->between, a->data, type_of(a), a->stride, a->between,
 		&beta, (void *)c->data, type_of(c), c->stride, c->between, batch, compute_for(b, a),
 		CUBLAS_GEMM_DEFAULT);
-	if (status != CUBLAS_STATUS_SUCCESS)
+	if (!went_well(status))
 		gp_rt_fail(b->stream, b->lib->cublasGetStatusString_p(status));
 }
 

@@ -84,6 +84,18 @@ void multiply(const struct gp_matrix *a, const struct gp_matrix *b, int64_t m, i
 #endif
 }
 
+/* The same, each sum from its last product to its first, as a card's library may order them. */
+void multiply_backwards(const struct gp_matrix *a, const struct gp_matrix *b, int64_t m, int64_t n, int64_t k,
+			float alpha, const float *x, const float *y, float *z)
+{
+	for (int64_t r = 0; r < m; r++)
+		for (int64_t i = k - 1; i >= 0; i--) {
+			const float left = alpha * x[a->transposed ? i * m + r : r * k + i];
+			for (int64_t c = 0; c < n; c++)
+				z[r * n + c] += left * y[b->transposed ? c * k + i : i * n + c];
+		}
+}
+
 } // namespace
 
 extern "C" {
@@ -133,7 +145,8 @@ void gp_blas_gemm(struct gp_blas *b, int64_t m, int64_t n, int64_t k, float alph
 			const std::vector<float> y =
 				dense(&mb, mb.transposed ? n : k, mb.transposed ? k : n, i, precision);
 			std::vector<float> z((size_t)(m * n));
-			multiply(&ma, &mb, m, n, k, alpha, x.data(), y.data(), z.data());
+			(gpk_emulates_card() ? multiply_backwards : multiply)(&ma, &mb, m, n, k, alpha, x.data(),
+									      y.data(), z.data());
 			store(&mc, m, n, i, beta, z);
 		}
 	});

@@ -12,7 +12,7 @@
  *
  * One lock covers all of it: one emulated GPU, one thing at a time.
  * GP_FAULT=device:N (fault.h) makes the Nth piece of work fail, as a card would; product:N the Nth matrix product, also
- * within a capture, as cuBLAS would.
+ * within a capture, as cuBLAS would. GP_EMULATE_CARD=1: emulate.h.
  * Test: tests/unit/test_cuda_rt.c
  */
 #include <algorithm>
@@ -35,6 +35,7 @@ extern "C" {
 
 #define EMULATED_DEVICES 2
 #define EMULATED_MEMORY  (uint64_t(4) << 30)
+#define ABSURD           (uint64_t(1) << 47) /* bytes that a card may refuse as an argument that makes no sense */
 
 namespace
 {
@@ -190,12 +191,19 @@ enum gp_status gp_rt_check(int device, struct gp_err *err)
 	return check_device(device, err);
 }
 
+/* Other programs take and give while somebody asks. */
+static uint64_t taken_by_others(void)
+{
+	static uint64_t asked;
+	return gpk_emulates_card() ? (++asked % 3) * 256 : 0;
+}
+
 enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struct gp_err *err)
 {
 	GP_TRY(check_device(device, err));
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	*total = EMULATED_MEMORY;
-	*unused = EMULATED_MEMORY - taken[device];
+	*unused = EMULATED_MEMORY - taken[device] - taken_by_others();
 	return GP_OK;
 }
 
@@ -206,6 +214,9 @@ enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err
 	GP_TRY(check_device(device, err));
 	gpk_require_no_capture("gp_rt_alloc");
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
+	if (gpk_emulates_card() && bytes >= ABSURD)
+		GP_FAIL(err, GP_DEVICE, "emulated GPU %d: %llu bytes are more than any card has", device,
+			(unsigned long long)bytes);
 	if (bytes > EMULATED_MEMORY - taken[device] || gp_fault_hit(GP_FAULT_ALLOC))
 		GP_FAIL(err, GP_NOMEM, "emulated GPU %d is out of memory: %llu bytes wanted, %llu free", device,
 			(unsigned long long)bytes, (unsigned long long)(EMULATED_MEMORY - taken[device]));

@@ -31,6 +31,8 @@
 #include "kernels/cuda/runtime/rt.h"
 #include "kernels/cuda/runtime/rt_tally.h"
 
+#define GPK_RESIDENT_GUESS 264 /* two blocks on each of 132 multiprocessors */
+
 #ifdef __CUDACC__
 #include "kernels/cuda/runtime/native.h"
 #define GPK_KERNEL                   static __global__ void
@@ -49,6 +51,26 @@ static inline uint64_t gpk_blocks_of(dim3 grid)
 #define GPK_LAUNCH_LARGE(stream, kernel, grid, block, shared, ...)                                                     \
 	(gp_rt_native(stream), cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (shared)),    \
 	 GPK_LAUNCH(stream, kernel, grid, block, shared, __VA_ARGS__))
+/*
+ * How many blocks of `threads` threads without dynamic shared memory a card holds at once, by the registers that the kernel
+ * takes: the card is asked once for each kernel. Several cards in one process are taken to be alike.
+ */
+static inline int64_t gpk_ask_resident(struct gp_rt_stream *s, const void *kernel, int threads)
+{
+	int device = 0, processors = 0, blocks = 0;
+	gp_rt_native(s);
+	if (cudaGetDevice(&device) == cudaSuccess &&
+	    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
+	    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) == cudaSuccess && blocks > 0)
+		return (int64_t)processors * blocks;
+	cudaGetLastError();
+	return GPK_RESIDENT_GUESS;
+}
+#define GPK_RESIDENT(stream, kernel, threads)                                                                          \
+	([](struct gp_rt_stream *asked) {                                                                              \
+		static const int64_t blocks = gpk_ask_resident(asked, (const void *)kernel, threads);                  \
+		return blocks;                                                                                         \
+	}(stream))
 #define GPK_RESTRICT     __restrict__
 #define GPK_PRAGMA(...)  _Pragma(#__VA_ARGS__)
 #define GPK_UNROLL       _Pragma("unroll")

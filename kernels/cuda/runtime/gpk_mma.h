@@ -176,6 +176,54 @@ template <typename T> GPK_DEVICE void gpk_mma_give(float *row, unsigned chunk, u
 		to[1] = __uint_as_float(word & 0xffff0000u);
 }
 
+/* Of a double, as it lies in memory: 0 of 0, 0x7ff of what is no number. */
+GPK_DEVICE int gpk_mma_exponent(double v)
+{
+	uint64_t bits;
+	memcpy(&bits, &v, sizeof bits);
+	return (int)(bits >> 52 & 0x7ff);
+}
+
+GPK_DEVICE double gpk_mma_power(int exponent)
+{
+	const uint64_t bits = (uint64_t)exponent << 52;
+	double v;
+	memcpy(&v, &bits, sizeof v);
+	return v;
+}
+
+/* `sum` and `depth` products as a card's tensor cores add them up: what lies more than 24 bits below the largest is cut off. */
+GPK_DEVICE float gpk_mma_cut_off(float sum, const float *row, const float *column, unsigned depth)
+{
+	double term[GPK_MMA_DEPTH + 1];
+	int largest = 0;
+	int64_t total = 0;
+	term[depth] = (double)sum;
+	for (unsigned k = 0; k < depth; k++)
+		term[k] = (double)row[k] * (double)column[k];
+	for (unsigned k = 0; k <= depth; k++)
+		largest = gpk_mma_exponent(term[k]) > largest ? gpk_mma_exponent(term[k]) : largest;
+	if (largest == 0 || largest == 0x7ff) {
+		double all = 0;
+		for (unsigned k = 0; k <= depth; k++)
+			all += term[k];
+		return (float)all;
+	}
+	const int unit = largest - 24;
+	for (unsigned k = 0; k <= depth; k++)
+		total += (int64_t)(term[k] * gpk_mma_power(2 * 1023 - unit));
+	return (float)((double)total * gpk_mma_power(unit));
+}
+
+GPK_DEVICE float gpk_mma_sum(float sum, const float *row, const float *column, unsigned depth)
+{
+	if (gpk_emulates_card())
+		return gpk_mma_cut_off(sum, row, column, depth);
+	for (unsigned k = 0; k < depth; k++)
+		sum += row[k] * column[k];
+	return sum;
+}
+
 template <typename T> GPK_DEVICE void gpk_mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t *b)
 {
 	static gpk_mma_place places[32];
@@ -189,13 +237,10 @@ template <typename T> GPK_DEVICE void gpk_mma(float (&c)[4], const uint32_t (&a)
 	const float *const row = place.a[turn][lane / 4], *const low_row = place.a[turn][lane / 4 + 8],
 			   *const column = place.b[turn][lane % 4 * 2],
 			   *const next_column = place.b[turn][lane % 4 * 2 + 1];
-	float sums[4] = {c[0], c[1], c[2], c[3]};
-	for (unsigned k = 0; k < 32 / sizeof(T); k++) {
-		sums[0] += row[k] * column[k];
-		sums[1] += row[k] * next_column[k];
-		sums[2] += low_row[k] * column[k];
-		sums[3] += low_row[k] * next_column[k];
-	}
+	const unsigned depth = 32 / sizeof(T);
+	const float sums[4] = {gpk_mma_sum(c[0], row, column, depth), gpk_mma_sum(c[1], row, next_column, depth),
+			       gpk_mma_sum(c[2], low_row, column, depth),
+			       gpk_mma_sum(c[3], low_row, next_column, depth)};
 	memcpy(c, sums, sizeof sums);
 }
 
