@@ -3,9 +3,10 @@
 #
 # split_gpu.sh: the whole split step on one host: gpserverd on its GPU, gpclient
 # on its processors, between them a shaped link ("gpclient link", which needs no
-# privileges), with several codecs. MobileNetV2 at 224x224, batch 64 in 8
-# chunks, first block and classifier on the client, as the origin had it between
-# two machines. Prints a line per codec. tests/gpu.sh runs it; figures: GPU.md
+# privileges), with several codecs and with conv insertions. MobileNetV2 at 224x224,
+# batch 64 in 8 chunks, first block and classifier with the pooling before it on the
+# client, as the origin had it between two machines. Prints a line per method.
+# tests/gpu.sh runs it; figures: GPU.md
 
 set -u -o pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
@@ -13,12 +14,12 @@ root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
 . "$root/deploy/json.sh"
 
 bin=$root/build/release device=cuda rate=1gbit batch=64 chunks=8 steps=12 size=224 threads=$(nproc) precision=fp32
-model=mobilenetv2 server_pid='' link_pid='' work='' failures=0
-codecs=(raw uniform:bits=8 "sortquant:bits=6,split=2")
+model=mobilenetv2:cuts=fine server_pid='' link_pid='' work='' failures=0
+methods=(raw uniform:bits=8 "sortquant:bits=6,split=2" insert=flop-2 insert=rate-070)
 
 usage() {
 	cat <<-END
-	usage: tests/bench/split_gpu.sh [OPTION]... [CODEC]...
+	usage: tests/bench/split_gpu.sh [OPTION]... [METHOD]...
 
 	  --bin DIR          gpserverd and gpclient; default build/release
 	  --device D         of the server; default $device
@@ -29,7 +30,8 @@ usage() {
 	  --small            pictures of 32x32, batch 4 in 2 chunks, 2 steps: to try the script
 	  -h, --help         this text
 
-	Codecs, the same in all four places; default: ${codecs[*]}.
+	A method is a codec, the same in all four places, or insert=SPEC, an insertion at both cuts; default:
+	${methods[*]}.
 	Exit status: 1 when a training failed.
 	END
 }
@@ -38,14 +40,14 @@ parse_options() {
 	while [ $# -gt 0 ]; do
 		case $1 in
 		-h | --help) usage && exit 0 ;;
-		--small) size=32 batch=4 chunks=2 steps=2 threads=1 model=mobilenetv2:width=0.25 ;;
+		--small) size=32 batch=4 chunks=2 steps=2 threads=1 model=mobilenetv2:width=0.25,cuts=fine ;;
 		--bin | --device | --rate | --threads | --precision | --steps)
 			[ $# -ge 2 ] || { echo "split_gpu.sh: $1 needs a value" >&2 && exit 2; }
 			printf -v "${1#--}" %s "$2"
 			shift
 			;;
 		-*) echo "split_gpu.sh: unknown option '$1'; see --help" >&2 && exit 2 ;;
-		*) codecs=("$@") && return ;;
+		*) methods=("$@") && return ;;
 		esac
 		shift
 	done
@@ -90,17 +92,19 @@ sum() { # up|down
 		-v b="$(json_get "$work/train.json" "grad_$1.wire_bytes_per_batch")" 'BEGIN { printf "%.0f\n", a + b }'
 }
 
-print_line() { # CODEC
+print_line() { # METHOD
 	awk -v codec="$1" -v t="$(json_get "$work/train.json" time_per_batch_s)" -v up="$(sum up)" -v down="$(sum down)" \
 		-v raw="$raw_time" 'BEGIN {
 			printf "%-28s %8.3f %9.2f %9.2f %8.0f %8.0f", codec, t, up / 1e6, down / 1e6, up * 8 / t / 1e6, down * 8 / t / 1e6
 			printf raw == "" ? "\n" : " %7.2f\n", raw / t }'
 }
 
-run_codec() { # CODEC
-	if ! "$bin/gpclient" train --server "127.0.0.1:$(cat "$work/link")" --model "$model" --cut 1:-1 --batch "$batch" \
+run_method() { # METHOD
+	local flags=(--codec "$1")
+	[[ $1 != insert=* ]] || flags=(--insert "${1#insert=}")
+	if ! "$bin/gpclient" train --server "127.0.0.1:$(cat "$work/link")" --model "$model" --cut 1:-2 --batch "$batch" \
 		--data "synthetic:shape=3x${size}x$size,classes=10" --chunks "$chunks" --steps "$steps" --no-eval --lr 0.01 \
-		--seed 1 --threads "$threads" --precision "$precision" --codec "$1" --json --no-progress \
+		--seed 1 --threads "$threads" --precision "$precision" "${flags[@]}" --json --no-progress \
 		>"$work/train.json" 2>"$work/train.log"; then
 		echo "$1: FAILED" && tail -qn 5 "$work/train.log" "$work/server.log"
 		failures=$((failures + 1))
@@ -112,7 +116,7 @@ run_codec() { # CODEC
 }
 
 main() {
-	local codec raw_time='' client_precision=''
+	local method raw_time='' client_precision=''
 	parse_options "$@"
 	work=$(mktemp -d) || exit 1
 	trap clean_up EXIT
@@ -122,13 +126,13 @@ main() {
 	start_link
 	echo "$model, pictures of ${size}x$size, batch $batch in $chunks chunks, $precision, $rate each way, median of $steps steps"
 	echo "server on $device, client on $threads threads of the same host"
-	printf '%-28s %8s %9s %9s %8s %8s %7s\n' "codec" "s/batch" "MB up" "MB down" "Mbit/s" "down" "raw/it"
-	for codec in "${codecs[@]}"; do
-		run_codec "$codec"
+	printf '%-28s %8s %9s %9s %8s %8s %7s\n' "method" "s/batch" "MB up" "MB down" "Mbit/s" "down" "raw/it"
+	for method in "${methods[@]}"; do
+		run_method "$method"
 	done
 	[ -z "$client_precision" ] || echo "(head and tail in $client_precision)"
 	if [ "$size" = 224 ]; then
-		printf '%-28s %8s\n' "origin, uncompressed" 2.07 "origin, 8 bit" 0.62
+		printf '%-28s %8s\n' "origin, uncompressed" 2.07 "origin, 8 bit" 0.62 "origin, flop-2" 0.38 "origin, rate-070" 0.37
 		echo "(origin: its own code, the same model and batch, a GTX 1080 and 40 processors)"
 	fi
 	[ $failures -eq 0 ]

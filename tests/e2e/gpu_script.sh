@@ -70,6 +70,7 @@ has '^mobilenetv2:width=0.25 32x32x3 4/2 +bf16 +[0-9.]+ .* slow$' "PyTorch's bes
 has '^mobilenetv2:width=0.25 32x32x3 4/2 +tf32 +[0-9.]+ +[0-9.]+ +2\.000 +1\.000 .* quick, graphs$' "turns with PyTorch"
 has '^mobilenetv2:width=0.25 32x32x3 4/2 +fp32 +[0-9.]+ +[0-9.]+$' "in fp32 ours alone"
 has '^sortquant:bits=6,split=2 +[0-9.]+ +[0-9.]+ .* [0-9.]+$' "a split step's time"
+has '^insert=flop-2 +[0-9.]+ +[0-9.]+ .* [0-9.]+$' "a split step's time with an insertion"
 has '^== 0 failures, 0 left out' "no failures"
 [ -s "$work/logs/tests-test_cuda_rt.log" ] || fail "no log of a test program is kept"
 tar -tzf "$work/logs.tar.gz" | grep -q '^logs/tests-test_cuda_rt.log$' || fail "the logs are not packed"
@@ -88,6 +89,22 @@ SANITIZER=false gpu --only 'test_cuda_[r]t' --out "$work/table" sanitizer
 equal "status of gpu.sh where the sanitizer does not work" $? 1
 has '^LEFT OUT +compute-sanitizer: false does not work here, status 1' "a sanitizer that does not work"
 equal "programs run under it" "$(grep -c '^test_cuda_rt' "$work/table")" 0
+printf '#!/bin/bash\necho "Error: Device not supported"\nexit 9\n' >"$work/refuses" && chmod +x "$work/refuses"
+SANITIZER=$work/refuses gpu --only 'test_cuda_[r]t' --out "$work/table" sanitizer
+has '^LEFT OUT +compute-sanitizer: .*refuses does not work here, status 9' "a sanitizer that does not know the card"
+equal "programs run under that" "$(grep -c '^test_cuda_rt' "$work/table")" 0
+
+# Ended from outside, as by the time of a machine that is lent.
+rm -f "$work/logs.tar.gz"
+PYTHON=$work/python "$bundle/tests/gpu.sh" --emulated --only test_cuda_rt --out "$work/table" --logs "$work/logs" \
+	tests exact >"$work/said" 2>&1 &
+for _ in $(seq 600); do
+	! grep -q '^test_cuda_rt .*passed' "$work/table" || break
+	sleep 0.1
+done
+kill -TERM $! && wait $!
+equal "status of gpu.sh that was ended" $? 143
+tar -tzf "$work/logs.tar.gz" | grep -q '^logs/tests-test_cuda_rt.log$' || fail "the logs of a run that was ended are not packed"
 
 gpu --out "$work/nowhere/table" info
 equal "status of gpu.sh with a table that cannot be written" $? 2

@@ -176,7 +176,7 @@ template <typename T> GPK_DEVICE void gpk_mma_give(float *row, unsigned chunk, u
 		to[1] = __uint_as_float(word & 0xffff0000u);
 }
 
-/* Of a double, as it lies in memory: 0 of 0, 0x7ff of what is no number. */
+/* The exponent of a double, as it lies in memory: 0 for 0, 0x7ff for what is no number. */
 GPK_DEVICE int gpk_mma_exponent(double v)
 {
 	uint64_t bits;
