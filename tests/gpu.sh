@@ -277,8 +277,8 @@ run_test() { # KIND SECONDS PROGRAM [CHECKER...]
 	limited "$2" "${@:4}" "$3" >"$log" 2>&1
 	status=$?
 	report_test "$name" "$log" $status $((SECONDS - started)) "${@:4}" >"$log.report"
-	cat "$log.report" # one write: several may be running
 	keep "$log" "$1-$name"
+	cat "$log.report" # one write: several may be running
 }
 
 test_programs() {
@@ -310,8 +310,8 @@ works() { # CHECKER
 	limited 60 "$1" --tool memcheck --error-exitcode 9 --report-api-errors no "$programs/test_cuda_rt" >"$work/probe.log" 2>&1
 	status=$?
 	keep "$work/probe.log" sanitizer-probe
-	# 9 is a finding; also what some checkers end with where they see no card they know.
-	[ $status -ne 0 ] && { [ $status -ne 9 ] || grep -qi 'not supported' "$work/probe.log"; } || return 0
+	# 9 is a finding; also what a checker ends with that does not know the card.
+	[ $status -ne 0 ] && { [ $status -ne 9 ] || grep -qi 'device not supported' "$work/probe.log"; } || return 0
 	left_out "compute-sanitizer: $1 does not work here, $(why $status)"
 	tail_of "$work/probe.log"
 	return 1
@@ -374,14 +374,15 @@ stop_server() {
 	server_pid=''
 }
 
-# One short training; its sha256 of the parameters, and its loss.
+# One short training; sha: of its parameters, and loss. Empty where it fails.
 train() { # STEPS FLAG...
 	local size=(--batch 32 --chunks 4)
 	[ $emulated = no ] || size=(--batch 8 --chunks 2)
+	sha='' loss=''
 	out_of_time && return 1
 	limited 120 "$bin/gpclient" train --model "$model" --data synthetic:shape=3x32x32,classes=10 "${size[@]}" --cut 1:-1 --no-eval \
 		--lr 0.0001 --seed 1 --threads 1 --json --no-progress --steps "$@" >"$work/train.json" 2>"$work/train.log" || return 1
-	json_get "$work/train.json" param_sha256 && json_get "$work/train.json" loss
+	sha=$(json_get "$work/train.json" param_sha256) loss=$(json_get "$work/train.json" loss)
 }
 
 same() { # WHAT A B
@@ -401,22 +402,25 @@ close() { # WHAT A B
 }
 
 exact_model() {
-	local first second here cpu steps=20
+	local first second on_device steps=20 sha loss
 	[ $emulated = no ] || steps=2
 	if out_of_time; then
 		left_out "$model"
 		return
 	fi
 	start_server --device "$device" || { failed "gpserverd --device $device does not start" && tail_of "$work/server.log" && return; }
-	first=$(train $steps --server "127.0.0.1:$(cat "$work/port")" --device "$device" | head -1)
-	second=$(train $steps --server "127.0.0.1:$(cat "$work/port")" --device "$device" | head -1)
+	train $steps --server "127.0.0.1:$(cat "$work/port")" --device "$device"
+	first=$sha
+	train $steps --server "127.0.0.1:$(cat "$work/port")" --device "$device"
+	second=$sha
 	stop_server
-	here=$(train $steps --local --device "$device" | head -1)
+	train $steps --local --device "$device"
 	same "$model: the same split training twice" "$first" "$second"
-	same "$model: split and in one process" "$first" "$here"
-	here=$(train 2 --local --device "$device" | tail -1)
-	cpu=$(train 2 --local --device cpu | tail -1)
-	close "$model: loss of two steps on the device and on the CPU" "$here" "$cpu"
+	same "$model: split and in one process" "$first" "$sha"
+	train 2 --local --device "$device"
+	on_device=$loss
+	train 2 --local --device cpu
+	close "$model: loss of two steps on the device and on the CPU" "$on_device" "$loss"
 }
 
 # Losses of longer runs drift apart: sums are added in another order, and an activation's kink makes much of little. The
@@ -488,11 +492,12 @@ phase_split() {
 # shellcheck disable=SC2317 # run by the trap
 clean_up() {
 	local pid
+	trap '' INT TERM
 	for pid in $running $(jobs -pr); do
-		kill "$pid" 2>/dev/null
+		kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null
 	done
 	stop_server
-	[ $packed = yes ] || pack_logs
+	[ $packed = yes ] || keep_unfinished
 	rm -rf "$work"
 	[ -z "$out" ] || { exec >&- && wait; } # for the last lines to be in the file
 }
@@ -515,6 +520,12 @@ pack_logs() {
 	packed=yes
 	[ -n "$logs" ] || return 0
 	tar -czf "$logs.tar.gz" -C "$(dirname "$logs")" "$(basename "$logs")" || failed "the logs cannot be packed into $logs.tar.gz"
+}
+
+# The logs of programs that the end of the script has ended, too.
+keep_unfinished() {
+	[ -z "$logs" ] || cp "$work"/*.log "$logs"/ 2>/dev/null
+	pack_logs
 }
 
 # A path is taken from the caller's folder, not from this script's.

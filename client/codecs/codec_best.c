@@ -22,9 +22,9 @@ static const char *const ending[] = {"", "+rans", "+rans:predict=map", "+rans:ta
 				     "+rans:predict=map,tables=channel"};
 enum { ENDINGS = sizeof ending / sizeof ending[0] };
 
-/* A chain for each number of bits from `low` to `high`, which takes the place of %d, and for each of `endings`; a form
- * without %d has one number, 1. None remembers anything: what a chain with `ef` or `delta` loses shows in training alone. The
- * keys of `rans` have no effect behind `fp8`, `s2fp8` and `topk`. Behind blocks of a size `predict` gains little, as
+/* A chain for each number of bits from `low` to `high`, which takes the place of %d, and for each of `endings`; a form without
+ * %d is one chain (low = high = 1). None remembers anything: what a chain with `ef` or `delta` loses shows in training alone.
+ * The keys of `rans` have no effect behind `fp8`, `s2fp8` and `topk`. Behind blocks of a size `predict` gains little, as
  * neighbours have other scales, and `tables` needs a size that many maps' channels divide. */
 static const struct {
 	const char *form;

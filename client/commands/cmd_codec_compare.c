@@ -21,7 +21,7 @@
 
 #define MOMENT_NS        2000000000u /* without a word */
 #define PLAIN_PROGRESS_S 10          /* between two lines in a file */
-#define BRIEF_NS         5000000u /* least time of measuring each of three hundred chains, where the user names none */
+#define BRIEF_NS         5000000u    /* least time of measuring each of 340 chains, where the user names none */
 
 #define FIELD(name) offsetof(struct gp_comparison_settings, name)
 
@@ -37,7 +37,7 @@ static const struct gp_opt options[] = {
 	 .offset = FIELD(codecs),
 	 .value = "A,B,...",
 	 .help = "specs, separated by commas, semicolons or spaces; default, with --bits alone: all chains of a "
-		 "list of about three hundred"},
+		 "list of about 340"},
 	{.name = "bits",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(bits),
@@ -92,7 +92,7 @@ static const struct gp_opt_table table = {
 		 "bits per element, for each tensor; and for all together the one whose largest error in a tensor\n"
 		 "is least among those with at most B bits on average over all elements. Every byte of the\n"
 		 "payload counts, also its header of a few bytes: with --bits 4, uniform:bits=4 is a little above.\n"
-		 "Give --codecs, --bits or both; without --codecs, about three hundred chains are tried, and\n"
+		 "Give --codecs, --bits or both; without --codecs, about 340 chains are tried, and\n"
 		 "the tables show the best of them (--json: all); their speeds are rough, as each is measured for\n"
 		 "a moment only. With --bits and a file of 'gpclient capture' it also names the best codec for each\n"
 		 "direction, as flags for 'gpclient train'.\n"
@@ -239,7 +239,7 @@ static enum gp_status try_codec(const struct gp_comparison *c, int codec, struct
 	return gp_trip_run(t, &filled, (int)c->set.warmup, c->named ? GP_TRIP_MEASURE_NS : BRIEF_NS, out, err);
 }
 
-/* For a tensor that is no map, `predict=map` changes nothing: of the chains of the list the one without it has been measured.
+/* For a tensor that is no map, `predict=map` does nothing: the chain of the list that is the same without it has been measured.
  * -1: there is none. */
 static int twin_of(const struct gp_comparison *c, int codec, const struct gp_shape *shape)
 {
@@ -258,6 +258,16 @@ static int twin_of(const struct gp_comparison *c, int codec, const struct gp_sha
 		if (strcmp(c->asked[i], text) == 0)
 			return i;
 	return -1;
+}
+
+/* The body of a chain with a key of `rans` begins with a byte that says what was done, which others do not have. */
+static void copy_twin(const struct gp_comparison *c, int codec, int twin, struct gp_compared_cell *cell)
+{
+	bool skipped = false;
+	for (int i = 0; i < GP_CODEC_MAX_STAGES; i++)
+		skipped |= cell[twin].trip.skipped[i];
+	cell[codec] = cell[twin];
+	cell[codec].trip.payload_bytes += cell[codec].fits && !skipped && !strstr(c->asked[twin], "tables=");
 }
 
 /* Nothing in the first two seconds. */
@@ -287,7 +297,7 @@ static enum gp_status measure(struct gp_comparison *c, const char *name, struct 
 		const int twin = twin_of(c, i, &t.shape);
 		struct gp_err why = {0};
 		if (twin >= 0) {
-			*cell = column->cell[twin];
+			copy_twin(c, i, twin, column->cell);
 			continue;
 		}
 		show_progress(c, name, i);
@@ -321,23 +331,34 @@ static bool holds_reals(const struct gp_st_tensor *t)
 	return t->dtype == GP_ST_F32 || t->dtype == GP_ST_F16 || t->dtype == GP_ST_BF16 || t->dtype == GP_ST_F64;
 }
 
+/* For a tensor with more dimensions than can be read: its dtype is GP_ST_OTHER. */
+static bool is_real_type(const char *type)
+{
+	static const char *const real[] = {"F32", "F16", "BF16", "F64"};
+	for (size_t i = 0; i < sizeof real / sizeof real[0]; i++)
+		if (strcmp(type, real[i]) == 0)
+			return true;
+	return false;
+}
+
 /* Before any is measured. */
 static enum gp_status check_tensors(const struct gp_comparison *c, const struct gp_st_file *f, struct gp_err *err)
 {
 	int reals = 0;
 	for (int i = 0; i < gp_st_count(f); i++) {
 		const struct gp_st_tensor *t = gp_st_at(f, i);
-		if (t->dims > GP_MAX_DIMS && (t->type[0] == 'F' || strcmp(t->type, "BF16") == 0))
+		if (t->dims > GP_MAX_DIMS && is_real_type(t->type))
 			GP_FAIL(err, GP_INVALID,
 				"%s: tensor '%.60s' has %d dimensions, and %d can be read; name others with --tensor",
 				c->set.in, t->name, t->dims, GP_MAX_DIMS);
-		if (strlen(t->name) >= GP_COMPARED_NAME)
+		if (holds_reals(t) && strlen(t->name) >= GP_COMPARED_NAME)
 			GP_FAIL(err, GP_INVALID, "%s: the name of a tensor has more than %d bytes: '%.40s...'",
 				c->set.in, GP_COMPARED_NAME - 1, t->name);
 		reals += holds_reals(t);
 	}
 	if (reals > GP_COMPARED_TENSORS)
-		GP_FAIL(err, GP_USAGE, "%s has %d tensors, and %d can be compared at once; name some with --tensor",
+		GP_FAIL(err, GP_USAGE,
+			"%s has %d tensors of real numbers, and %d can be compared at once; name some with --tensor",
 			c->set.in, reals, GP_COMPARED_TENSORS);
 	return GP_OK;
 }

@@ -3,7 +3,7 @@
  * `gpclient codec compare` between its three parts: what was measured of which codec on which tensor (cmd_codec_compare.c),
  * what follows from it (codec_compare_rank.c), and how it is shown (codec_compare_show.c).
  *
- * Threads: the main thread. Test: tests/unit/test_cmd_codec.c
+ * Threads: the main thread. Test: tests/unit/test_cmd_codec.c, test_cmd_codec_bits.c
  */
 #ifndef GP_CODEC_COMPARE_H
 #define GP_CODEC_COMPARE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What follows from a comparison of codecs: which pays where (codec_rank.h), which is best (codec_best.h), and the
- * recommendation for a link. See codec_compare.h. Test: tests/unit/test_cmd_codec.c
+ * recommendation for a link. See codec_compare.h. Test: tests/unit/test_cmd_codec.c, test_cmd_codec_bits.c
  */
 #include "client/commands/codec_compare.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A comparison of codecs as JSON (client/JSON.md) and as text. See codec_compare.h. Test: tests/unit/test_cmd_codec.c
+ * A comparison of codecs as JSON (client/JSON.md) and as text. See codec_compare.h.
+ * Test: tests/unit/test_cmd_codec.c, test_cmd_codec_bits.c
  */
 #include "client/commands/codec_compare.h"
 
@@ -165,18 +166,16 @@ static const char *range_text(const struct gp_comparison *c, const struct gp_ran
 	char above[32], below[32];
 	gp_codec_rate_text(r->above, above, sizeof above);
 	gp_codec_rate_text(r->below, below, sizeof below);
-	if (!c->named) /* the others are seldom in the table */
-		snprintf(text, size, "%s%s%s", r->pays && r->above > 0 ? above : "",
-			 r->pays && r->above > 0 ? " to " : "",
-			 !r->pays          ? "never"
-			 : isinf(r->below) ? "any rate"
-					   : below);
+	if (!r->pays && !c->named)
+		snprintf(text, size, "never");
 	else if (!r->pays && r->against == GP_RANK_RAW)
 		snprintf(text, size, "never (no shorter than raw)");
 	else if (!r->pays)
 		snprintf(text, size, "never (%s is faster)", asked_name(c, r->against));
 	else if (isinf(r->below))
 		snprintf(text, size, r->above > 0 ? "any rate above %s" : "any rate", above);
+	else if (!c->named) /* the others are seldom in the table */
+		snprintf(text, size, "%s%s%s", r->above > 0 ? above : "", r->above > 0 ? " to " : "", below);
 	else
 		snprintf(text, size, "%s%s%s (then %s)", r->above > 0 ? above : "", r->above > 0 ? " to " : "", below,
 			 asked_name(c, r->against));
@@ -302,15 +301,27 @@ static void print_place(const struct gp_comparison *c, const struct gp_compared_
 	       gp_codec_spec_lossless(&c->spec[p->codec]) ? "lossless" : gp_comparison_lossy_text(p->error, error));
 }
 
-/* All that the user named; else the fastest that lose little enough, and the recommended one. */
+static int most_exact(const struct gp_comparison *c)
+{
+	int best = -1;
+	for (int i = 0; i < c->codecs; i++)
+		if (!c->place[i].unfit && (best < 0 || c->place[i].error < c->place[best].error))
+			best = i;
+	return best;
+}
+
+/* All that the user named; else the fastest that lose little enough, the recommended one, and, where there is none, the most
+ * exact. */
 static void choose_places(const struct gp_comparison *c, struct shown *s)
 {
+	const int exact = c->recommended < 0 ? most_exact(c) : -1;
 	int left = c->named ? c->codecs : SHOWN_PLACES;
 	*s = (struct shown){.width = (int)strlen("codec")};
 	for (int i = 0; i < c->codecs; i++) {
 		const struct gp_compared_place *p = &c->place[i];
 		const int width = (int)strlen(c->asked[p->codec]);
-		s->row[i] = c->named || i == c->recommended || (!p->unfit && p->error <= c->set.max_error && left > 0);
+		s->row[i] = c->named || i == c->recommended || i == exact ||
+			    (!p->unfit && p->error <= c->set.max_error && left > 0);
 		left -= s->row[i];
 		s->above += !s->row[i];
 		if (s->row[i] && width > s->width)
@@ -348,8 +359,8 @@ void gp_comparison_print(const struct gp_comparison *c)
 		print_column(c, &c->column[t]);
 	printf("Errors: relative L2 and largest. Speed: G elements/s on one thread of this machine. Pays below: the "
 	       "link rate\n"
-	       "below which it is faster than the others that lose no more, and than none, and which is faster "
-	       "above.\n");
+	       "below which it is faster than the others that lose no more, and than none%s.\n",
+	       c->named ? ", and which is faster above" : "");
 	if (c->set.bits > 0 && c->tensors > 1)
 		print_best_together(c);
 	if (c->set.bits > 0)

@@ -143,7 +143,12 @@ static enum gp_status read_vocabulary(struct gp_tokenizer *t, const char *folder
 		gp_free(text);
 		GP_FAIL(err, GP_INVALID, "%s has more than %d tokens", path, GP_VOCABULARY_MAX);
 	}
-	json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+	struct gp_text whole = {text, bytes};
+	if (gp_text_check(path, &whole, err) != GP_OK) {
+		gp_free(text);
+		return err->code;
+	}
+	json_t *root = json_loadb(whole.at, whole.len, JSON_REJECT_DUPLICATES, &why);
 	gp_free(text);
 	if (!root)
 		GP_FAIL(err, GP_INVALID, "%s:%d: %s", path, why.line, gp_text_shown(gp_text_of(why.text), shown));

@@ -12,7 +12,9 @@ static enum gp_status parse(const char *path, const char *text, size_t bytes, js
 {
 	json_error_t why;
 	char shown[GP_SHOWN];
-	json_t *root = json_loadb(text, bytes, 0, &why);
+	struct gp_text whole = {text, bytes};
+	GP_TRY(gp_text_check(path, &whole, err));
+	json_t *root = json_loadb(whole.at, whole.len, 0, &why);
 	if (!root)
 		GP_FAIL(err, GP_INVALID, "%s:%d: %s", path, why.line, gp_text_shown(gp_text_of(why.text), shown));
 	if (!json_is_object(root)) {

@@ -85,6 +85,16 @@ const char *gp_text_shown(struct gp_text t, char out[GP_SHOWN])
 	return out;
 }
 
+bool gp_text_is_printable(const char *text)
+{
+	for (; *text; text++) {
+		const unsigned char c = (unsigned char)text[0], next = (unsigned char)text[1];
+		if (c < 0x20 || c == 0x7f || (c == 0xc2 && next >= 0x80 && next < 0xa0))
+			return false;
+	}
+	return true;
+}
+
 size_t gp_json_marks(struct gp_text t)
 {
 	size_t marks = 0;

@@ -32,9 +32,11 @@ bool gp_text_copy(struct gp_text t, char *out, size_t size);
 void gp_text_append(char *text, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 #define GP_SHOWN 64
-/* For a message: cut off after at most 60 bytes, with '?' for control characters and for bytes that are not UTF-8. Returns
- * `out`. */
+/* For a message: cut off after at most 60 bytes, with '?' for control characters, U+0080 to U+009F among them, and for bytes
+ * that are not UTF-8. Returns `out`. */
 const char *gp_text_shown(struct gp_text t, char out[GP_SHOWN]);
+/* Whether a text, which ends with a NUL, has none of these control characters. */
+bool gp_text_is_printable(const char *text);
 
 /* How many values a text of JSON may have at most, besides the whole: its commas, colons and opening brackets outside of
  * strings. A parser takes some 200 bytes for each, of a text in which each takes two. */

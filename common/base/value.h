@@ -33,7 +33,7 @@ struct gp_value_form {
 	enum gp_value_type type;
 	double min, max;     /* of numbers; ignored when both are 0 */
 	bool below_max;      /* max itself is out of range */
-	bool or_zero;        /* 0 is allowed, too, beside min..max of which neither is open */
+	bool or_zero;        /* 0 is allowed besides min..max; not with below_max or an open end */
 	int decimals;        /* DECIMAL: 0 to 6; 0: whole numbers */
 	const char *choices; /* CHOICE: "sgd|adam|adamw" */
 };

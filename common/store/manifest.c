@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/base/text.h"
+
 #define FORMAT     1
 #define KEY_MAX    64                /* most characters of a name */
 #define VALUE_MAX  GP_MANIFEST_VALUE /* most characters of a text */
@@ -101,12 +103,7 @@ enum gp_status gp_pairs_compare(const struct gp_pairs *run, const struct gp_pair
 /* Texts are shown in messages, so control characters are refused. */
 static bool is_printable(const char *text, size_t most)
 {
-	if (strlen(text) > most)
-		return false;
-	for (; *text; text++)
-		if ((unsigned char)*text < 0x20 || *text == 0x7f)
-			return false;
-	return true;
+	return strlen(text) <= most && gp_text_is_printable(text);
 }
 
 bool gp_manifest_takes(const char *value)

@@ -64,22 +64,11 @@ uint64_t gp_st_dtype_bytes(enum gp_st_dtype dtype)
 
 /* --- one tensor ------------------------------------------------------------------------------------------------- */
 
-/* What is shown in messages has no control characters, U+0080 to U+009F among them. */
-static bool is_printable(const char *name)
-{
-	for (; *name; name++) {
-		const unsigned char c = (unsigned char)name[0], next = (unsigned char)name[1];
-		if (c < 0x20 || c == 0x7f || (c == 0xc2 && next >= 0x80 && next < 0xa0))
-			return false;
-	}
-	return true;
-}
-
 /* Also the bytes of an element; 0: not known. */
 static enum gp_status read_type(const json_t *entry, struct gp_st_tensor *t, uint64_t *bytes, struct gp_err *err)
 {
 	t->type = json_string_value(json_object_get(entry, "dtype"));
-	if (!t->type || !is_printable(t->type))
+	if (!t->type || !gp_text_is_printable(t->type))
 		GP_FAIL(err, GP_INVALID, "no \"dtype\" string");
 	t->dtype = GP_ST_OTHER;
 	*bytes = 0;
@@ -229,7 +218,7 @@ static enum gp_status load_tensors(struct gp_st_file *f, uint64_t data_start, st
 		struct gp_st_tensor *t = &f->tensor[f->count];
 		if (strcmp(name, METADATA_KEY) == 0)
 			continue;
-		if (!name[0] || !is_printable(name))
+		if (!name[0] || !gp_text_is_printable(name))
 			GP_FAIL(err, GP_INVALID, "tensor %d has an empty or unprintable name", f->count);
 		if (read_tensor(entry, f->bytes + data_start, f->len - data_start, t, err) != GP_OK)
 			return gp_err_prefix(err, "tensor '%.100s'", name);

@@ -14,7 +14,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
 . "$root/deploy/json.sh"
 
 bin=$root/build/release device=cuda rate=1gbit batch=64 chunks=8 steps=12 size=224 threads=$(nproc) precision=fp32
-model=mobilenetv2:cuts=fine server_pid='' link_pid='' work='' failures=0
+model=mobilenetv2:cuts=fine server_pid='' link_pid='' train_pid='' work='' failures=0
 methods=(raw uniform:bits=8 "sortquant:bits=6,split=2" insert=flop-2 insert=rate-070)
 
 usage() {
@@ -55,6 +55,7 @@ parse_options() {
 
 # shellcheck disable=SC2317 # run by the trap
 clean_up() {
+	stop "$train_pid"
 	stop "$link_pid"
 	stop "$server_pid"
 	rm -rf "$work"
@@ -102,10 +103,12 @@ print_line() { # METHOD
 run_method() { # METHOD
 	local flags=(--codec "$1")
 	[[ $1 != insert=* ]] || flags=(--insert "${1#insert=}")
-	if ! "$bin/gpclient" train --server "127.0.0.1:$(cat "$work/link")" --model "$model" --cut 1:-2 --batch "$batch" \
+	timeout -k 10 300 "$bin/gpclient" train --server "127.0.0.1:$(cat "$work/link")" --model "$model" --cut 1:-2 --batch "$batch" \
 		--data "synthetic:shape=3x${size}x$size,classes=10" --chunks "$chunks" --steps "$steps" --no-eval --lr 0.01 \
 		--seed 1 --threads "$threads" --precision "$precision" "${flags[@]}" --json --no-progress \
-		>"$work/train.json" 2>"$work/train.log"; then
+		>"$work/train.json" 2>"$work/train.log" &
+	train_pid=$!
+	if ! wait $train_pid; then # in the background, so that a signal ends this script at once
 		echo "$1: FAILED" && tail -qn 5 "$work/train.log" "$work/server.log"
 		failures=$((failures + 1))
 		return

@@ -95,7 +95,7 @@ has '^LEFT OUT +compute-sanitizer: .*refuses does not work here, status 9' "a sa
 equal "programs run under that" "$(grep -c '^test_cuda_rt' "$work/table")" 0
 
 # Ended from outside, as by the time of a machine that is lent.
-rm -f "$work/logs.tar.gz"
+rm -rf "$work/logs" "$work/logs.tar.gz"
 PYTHON=$work/python "$bundle/tests/gpu.sh" --emulated --only test_cuda_rt --out "$work/table" --logs "$work/logs" \
 	tests exact >"$work/said" 2>&1 &
 for _ in $(seq 600); do

@@ -232,7 +232,7 @@ static void merges_belong_to_their_vocabulary(void **state)
 	gp_tokenizer_free(open_tokenizer(data_dir));
 	write_text("merges.txt", "");
 	gp_tokenizer_free(open_tokenizer(data_dir)); /* bytes alone */
-	write_text("tokenizer_config.json", "{\"add_prefix_space\": false}");
+	write_text("tokenizer_config.json", "\xef\xbb\xbf{\"add_prefix_space\": false}");
 	gp_tokenizer_free(open_tokenizer(data_dir));
 	write_text("tokenizer_config.json", "{\"add_prefix_space\": true}");
 	expect_refused("DIR/tokenizer_config.json: \"add_prefix_space\" is true, but texts get no space in front of "

@@ -117,15 +117,21 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
 }
 
+/* Blocks of a tile's launch: as many as a card holds at once, of each of its tiles equally many. */
+static int64_t most_blocks(const struct gpk_tile &t, int64_t resident)
+{
+	return resident > t.tiles ? resident / t.tiles * t.tiles : t.tiles;
+}
+
 #define LAUNCH_NORMALIZE(kernel, s, n, x, residual, y)                                                                 \
 	GPK_BY_TYPE((n)->type, T,                                                                                      \
 		    GPK_BY_WIDTH((n)->channels, T, V, BY_RESIDUAL(residual, R, {                                       \
 					 const struct gpk_tile t =                                                     \
 						 gpk_tile_of((n)->channels / V, WIDE, THREADS_TO_MOVE);                \
-					 GPK_LAUNCH(s, (kernel<T, V, R>),                                              \
-						    t.grid((n)->rows, AT_ONCE,                                         \
-							   GPK_RESIDENT(s, (kernel<T, V, R>), THREADS_TO_MOVE)),       \
-						    t.block(), 0, *(n), limits_of((n)->act), (const T *)(x),           \
+					 const int64_t most =                                                          \
+						 most_blocks(t, GPK_RESIDENT(s, (kernel<T, V, R>), THREADS_TO_MOVE));  \
+					 GPK_LAUNCH(s, (kernel<T, V, R>), t.grid((n)->rows, AT_ONCE, most), t.block(), \
+						    0, *(n), limits_of((n)->act), (const T *)(x),                      \
 						    (const T *)(residual), (T *)(y));                                  \
 				 })))
 
@@ -318,11 +324,11 @@ static void launch_gradient(struct gp_rt_stream *s, const struct gpk_bn *n, enum
 	GPK_BY_TYPE(n->type, T,
 		    GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
 					 const struct gpk_tile t = gpk_tile_of(n->channels / V, WIDE, THREADS_TO_MOVE);
-					 GPK_LAUNCH(s, (gradient<T, V, M>),
-						    t.grid(n->rows, AT_ONCE,
-							   GPK_RESIDENT(s, (gradient<T, V, M>), THREADS_TO_MOVE)),
-						    t.block(), 0, *n, limits_of(n->act), coefficients_of(n),
-						    (const T *)x, (const T *)y, (const T *)dy, (T *)dx);
+					 const int64_t most =
+						 most_blocks(t, GPK_RESIDENT(s, (gradient<T, V, M>), THREADS_TO_MOVE));
+					 GPK_LAUNCH(s, (gradient<T, V, M>), t.grid(n->rows, AT_ONCE, most), t.block(),
+						    0, *n, limits_of(n->act), coefficients_of(n), (const T *)x,
+						    (const T *)y, (const T *)dy, (T *)dx);
 				 })));
 }
 
@@ -384,11 +390,10 @@ extern "C" void gpk_bn_backward_frozen(struct gp_rt_stream *s, const struct gpk_
 	GPK_BY_TYPE(n->type, T,
 		    GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
 					 const struct gpk_tile t = gpk_tile_of(n->channels / V, WIDE, THREADS_TO_MOVE);
-					 GPK_LAUNCH(
-						 s, (gradient_running<T, V, M>),
-						 t.grid(n->rows, AT_ONCE,
-							GPK_RESIDENT(s, (gradient_running<T, V, M>), THREADS_TO_MOVE)),
-						 t.block(), 0, *n, limits_of(n->act), (const T *)x, (const T *)y,
-						 (const T *)dy, (T *)dresidual, (T *)dx);
+					 const int64_t most = most_blocks(
+						 t, GPK_RESIDENT(s, (gradient_running<T, V, M>), THREADS_TO_MOVE));
+					 GPK_LAUNCH(s, (gradient_running<T, V, M>), t.grid(n->rows, AT_ONCE, most),
+						    t.block(), 0, *n, limits_of(n->act), (const T *)x, (const T *)y,
+						    (const T *)dy, (T *)dresidual, (T *)dx);
 				 })));
 }

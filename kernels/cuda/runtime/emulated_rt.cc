@@ -203,7 +203,8 @@ enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struc
 	GP_TRY(check_device(device, err));
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	*total = EMULATED_MEMORY;
-	*unused = EMULATED_MEMORY - taken[device] - taken_by_others();
+	*unused = EMULATED_MEMORY - taken[device];
+	*unused -= std::min(*unused, taken_by_others());
 	return GP_OK;
 }
 

@@ -10,6 +10,7 @@
  *   GPK_SHARED_DYNAMIC(float, room);   float *room: the bytes that the launch gave
  *   GPK_LAUNCH(stream, (kernel<T, 4>), grid, block, shared_bytes, args...)
  *   GPK_LAUNCH_LARGE(...)              the same where shared_bytes may be more than 48 KiB
+ *   GPK_RESIDENT(stream, (kernel<T, 4>), threads)   how many blocks of it, without shared_bytes, a card holds at once
  *
  * Launchers are `extern "C" void gpk_<what>_forward(struct gp_rt_stream *, ...)`, declared in a header that C reads
  * (k_*.h), and only queue. Element types of tensors are float or gpk_bf16; arithmetic is in float: gpk_get, gpk_put.
@@ -53,7 +54,7 @@ static inline uint64_t gpk_blocks_of(dim3 grid)
 	 GPK_LAUNCH(stream, kernel, grid, block, shared, __VA_ARGS__))
 /*
  * How many blocks of `threads` threads without dynamic shared memory a card holds at once, by the registers that the kernel
- * takes: the card is asked once for each kernel. Several cards in one process are taken to be alike.
+ * takes. The driver knows that without asking the card; a launch that is captured asks once for all its replays.
  */
 static inline int64_t gpk_ask_resident(struct gp_rt_stream *s, const void *kernel, int threads)
 {
@@ -66,16 +67,12 @@ static inline int64_t gpk_ask_resident(struct gp_rt_stream *s, const void *kerne
 	cudaGetLastError();
 	return GPK_RESIDENT_GUESS;
 }
-#define GPK_RESIDENT(stream, kernel, threads)                                                                          \
-	([](struct gp_rt_stream *asked) {                                                                              \
-		static const int64_t blocks = gpk_ask_resident(asked, (const void *)kernel, threads);                  \
-		return blocks;                                                                                         \
-	}(stream))
-#define GPK_RESTRICT     __restrict__
-#define GPK_PRAGMA(...)  _Pragma(#__VA_ARGS__)
-#define GPK_UNROLL       _Pragma("unroll")
-#define GPK_UNROLL_BY(n) GPK_PRAGMA(unroll n)
-#define GPK_BOUNDS(...)  __launch_bounds__(__VA_ARGS__)
+#define GPK_RESIDENT(stream, kernel, threads) gpk_ask_resident(stream, (const void *)kernel, threads)
+#define GPK_RESTRICT                          __restrict__
+#define GPK_PRAGMA(...)                       _Pragma(#__VA_ARGS__)
+#define GPK_UNROLL                            _Pragma("unroll")
+#define GPK_UNROLL_BY(n)                      GPK_PRAGMA(unroll n)
+#define GPK_BOUNDS(...)                       __launch_bounds__(__VA_ARGS__)
 #else
 #include "kernels/cuda/emulator/emulate.h"
 #endif

@@ -209,9 +209,11 @@ GPK_DEVICE float gpk_mma_cut_off(float sum, const float *row, const float *colum
 			all += term[k];
 		return (float)all;
 	}
-	const int unit = largest - 24;
+	int unit = largest - 24;
 	for (unsigned k = 0; k <= depth; k++)
 		total += (int64_t)(term[k] * gpk_mma_power(2 * 1023 - unit));
+	while (total >> 24 != 0 && total >> 24 != -1) /* what is handed on has 24 bits, too */
+		total /= 2, unit++;
 	return (float)((double)total * gpk_mma_power(unit));
 }
 
