@@ -239,8 +239,8 @@ static enum gp_status try_codec(const struct gp_comparison *c, int codec, struct
 	return gp_trip_run(t, &filled, (int)c->set.warmup, c->named ? GP_TRIP_MEASURE_NS : BRIEF_NS, out, err);
 }
 
-/* For a tensor that is no map, `predict=map` does nothing: the chain of the list that is the same without it has been measured.
- * -1: there is none. */
+/* The chain of the list that does the same work: for a tensor that is no map, the one without `predict=map`, which has been
+ * measured before. -1: there is none. */
 static int twin_of(const struct gp_comparison *c, int codec, const struct gp_shape *shape)
 {
 	static const char key[] = "predict=map";
@@ -258,16 +258,6 @@ static int twin_of(const struct gp_comparison *c, int codec, const struct gp_sha
 		if (strcmp(c->asked[i], text) == 0)
 			return i;
 	return -1;
-}
-
-/* The body of a chain with a key of `rans` begins with a byte that says what was done, which others do not have. */
-static void copy_twin(const struct gp_comparison *c, int codec, int twin, struct gp_compared_cell *cell)
-{
-	bool skipped = false;
-	for (int i = 0; i < GP_CODEC_MAX_STAGES; i++)
-		skipped |= cell[twin].trip.skipped[i];
-	cell[codec] = cell[twin];
-	cell[codec].trip.payload_bytes += cell[codec].fits && !skipped && !strstr(c->asked[twin], "tables=");
 }
 
 /* Nothing in the first two seconds. */
@@ -296,13 +286,13 @@ static enum gp_status measure(struct gp_comparison *c, const char *name, struct 
 		struct gp_compared_cell *cell = &column->cell[i];
 		const int twin = twin_of(c, i, &t.shape);
 		struct gp_err why = {0};
-		if (twin >= 0) {
-			copy_twin(c, i, twin, column->cell);
-			continue;
-		}
 		show_progress(c, name, i);
 		const enum gp_status tried = try_codec(c, i, &t, column->direction, &cell->trip, &why);
 		cell->fits = tried == GP_OK;
+		if (cell->fits && twin >= 0) { /* chance is not to tell them apart */
+			cell->trip.encode_ns = column->cell[twin].trip.encode_ns;
+			cell->trip.decode_ns = column->cell[twin].trip.decode_ns;
+		}
 		snprintf(cell->why, sizeof cell->why, "%s", cell->fits ? "" : why.text);
 		if (tried == GP_NOMEM) {
 			*err = why;
@@ -326,17 +316,12 @@ static enum gp_status measure_named(struct gp_comparison *c, struct gp_err *err)
 	return GP_OK;
 }
 
-static bool holds_reals(const struct gp_st_tensor *t)
-{
-	return t->dtype == GP_ST_F32 || t->dtype == GP_ST_F16 || t->dtype == GP_ST_BF16 || t->dtype == GP_ST_F64;
-}
-
-/* For a tensor with more dimensions than can be read: its dtype is GP_ST_OTHER. */
-static bool is_real_type(const char *type)
+/* By its type in the file: one with more dimensions than can be read is GP_ST_OTHER here. */
+static bool is_real(const struct gp_st_tensor *t)
 {
 	static const char *const real[] = {"F32", "F16", "BF16", "F64"};
 	for (size_t i = 0; i < sizeof real / sizeof real[0]; i++)
-		if (strcmp(type, real[i]) == 0)
+		if (strcmp(t->type, real[i]) == 0)
 			return true;
 	return false;
 }
@@ -347,14 +332,16 @@ static enum gp_status check_tensors(const struct gp_comparison *c, const struct 
 	int reals = 0;
 	for (int i = 0; i < gp_st_count(f); i++) {
 		const struct gp_st_tensor *t = gp_st_at(f, i);
-		if (t->dims > GP_MAX_DIMS && is_real_type(t->type))
+		if (!is_real(t))
+			continue;
+		if (t->dims > GP_MAX_DIMS)
 			GP_FAIL(err, GP_INVALID,
 				"%s: tensor '%.60s' has %d dimensions, and %d can be read; name others with --tensor",
 				c->set.in, t->name, t->dims, GP_MAX_DIMS);
-		if (holds_reals(t) && strlen(t->name) >= GP_COMPARED_NAME)
+		if (strlen(t->name) >= GP_COMPARED_NAME)
 			GP_FAIL(err, GP_INVALID, "%s: the name of a tensor has more than %d bytes: '%.40s...'",
 				c->set.in, GP_COMPARED_NAME - 1, t->name);
-		reals += holds_reals(t);
+		reals++;
 	}
 	if (reals > GP_COMPARED_TENSORS)
 		GP_FAIL(err, GP_USAGE,
@@ -371,7 +358,7 @@ static enum gp_status measure_direction(struct gp_comparison *c, const struct gp
 		const struct gp_st_tensor *t = gp_st_at(f, i);
 		if (direction_of(t->name) != direction)
 			continue;
-		if (!holds_reals(t)) {
+		if (!is_real(t)) {
 			c->plain_bits[gp_comparison_goes_up(direction)] += 8.0 * (double)t->bytes;
 			continue;
 		}

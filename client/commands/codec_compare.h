@@ -83,6 +83,8 @@ void gp_comparison_evaluate(struct gp_comparison *c);
 struct gp_best_row gp_comparison_together(const struct gp_comparison *c, int codec, int direction);
 /* Whether the file has a tensor of this direction that is not empty. */
 bool gp_comparison_has(const struct gp_comparison *c, int direction);
+/* The codec with the least error that fits all tensors; NULL: none does. */
+const struct gp_compared_place *gp_comparison_most_exact(const struct gp_comparison *c);
 bool gp_comparison_goes_up(int direction);
 /* "12.3 ms"; returns text. */
 const char *gp_comparison_time_text(double s, char text[32]);

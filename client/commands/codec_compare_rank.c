@@ -133,15 +133,21 @@ static void recommend_raw(struct gp_comparison *c)
 		 gp_comparison_time_text(c->raw.seconds, raw), gp_rank_bound_name[c->raw.bound], c->set.max_error);
 }
 
-/* All errors are above what was asked for: the least is named. */
-static void recommend_none(struct gp_comparison *c)
+const struct gp_compared_place *gp_comparison_most_exact(const struct gp_comparison *c)
 {
 	const struct gp_compared_place *least = NULL;
-	char error[32];
-	c->recommended = -1;
 	for (int i = 0; i < c->codecs; i++)
 		if (!c->place[i].unfit && (!least || c->place[i].error < least->error))
 			least = &c->place[i];
+	return least;
+}
+
+/* All errors are above what was asked for: the least is named. */
+static void recommend_none(struct gp_comparison *c)
+{
+	const struct gp_compared_place *least = gp_comparison_most_exact(c);
+	char error[32];
+	c->recommended = -1;
 	if (least)
 		snprintf(c->sentence, sizeof c->sentence,
 			 "Recommended: none. All codecs in the list have a relative error above %g (--max-error) in a "

@@ -301,26 +301,17 @@ static void print_place(const struct gp_comparison *c, const struct gp_compared_
 	       gp_codec_spec_lossless(&c->spec[p->codec]) ? "lossless" : gp_comparison_lossy_text(p->error, error));
 }
 
-static int most_exact(const struct gp_comparison *c)
-{
-	int best = -1;
-	for (int i = 0; i < c->codecs; i++)
-		if (!c->place[i].unfit && (best < 0 || c->place[i].error < c->place[best].error))
-			best = i;
-	return best;
-}
-
 /* All that the user named; else the fastest that lose little enough, the recommended one, and, where there is none, the most
  * exact. */
 static void choose_places(const struct gp_comparison *c, struct shown *s)
 {
-	const int exact = c->recommended < 0 ? most_exact(c) : -1;
+	const struct gp_compared_place *exact = c->recommended < 0 ? gp_comparison_most_exact(c) : NULL;
 	int left = c->named ? c->codecs : SHOWN_PLACES;
 	*s = (struct shown){.width = (int)strlen("codec")};
 	for (int i = 0; i < c->codecs; i++) {
 		const struct gp_compared_place *p = &c->place[i];
 		const int width = (int)strlen(c->asked[p->codec]);
-		s->row[i] = c->named || i == c->recommended || i == exact ||
+		s->row[i] = c->named || i == c->recommended || p == exact ||
 			    (!p->unfit && p->error <= c->set.max_error && left > 0);
 		left -= s->row[i];
 		s->above += !s->row[i];

@@ -66,7 +66,7 @@ static bool has_key(const char *keys, struct gp_text key)
 {
 	struct gp_text rest = gp_text_of(keys), item, name;
 	while (gp_text_cut(&rest, ',', &item))
-		if (gp_text_cut(&item, '=', &name) && name.len == key.len && memcmp(name.at, key.at, key.len) == 0)
+		if (gp_text_cut(&item, '=', &name) && gp_text_same(name, key))
 			return true;
 	return false;
 }

@@ -25,15 +25,6 @@ static const char *const insert_key[GP_INSERT_ENDS] = {"insert_up", "insert_down
 
 /* --- texts ------------------------------------------------------------------------------------------------------ */
 
-/* No control characters, those of UTF-8's second page included: it may be shown in a terminal. */
-static bool is_printable(const char *text)
-{
-	for (const unsigned char *c = (const unsigned char *)text; *c; c++)
-		if (*c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0))
-			return false;
-	return true;
-}
-
 static enum gp_status refuse(const char *label, const char *key, const char *wanted, struct gp_err *err)
 {
 	GP_FAIL(err, GP_INVALID, "%s: its metadata " PREFIX "%s is not %s", label, key, wanted);
@@ -52,7 +43,7 @@ static enum gp_status read_text(const struct gp_st_file *f, const char *label, c
 	const char *text = find(f, key);
 	if (!text)
 		return GP_OK;
-	if (strlen(text) >= size || !is_printable(text))
+	if (strlen(text) >= size || !gp_text_is_printable(text))
 		return refuse(label, key, "a short printable text", err);
 	strcpy(out, text);
 	return GP_OK;
@@ -110,7 +101,7 @@ static enum gp_status read_labels(const struct gp_st_file *f, const char *label,
 		return refuse(label, "labels", wanted, err);
 	for (size_t i = 0; i < json_array_size(m->labels); i++) {
 		const char *name = json_string_value(json_array_get(m->labels, i));
-		if (!name || strlen(name) >= GP_SAVED_LABEL || !is_printable(name))
+		if (!name || strlen(name) >= GP_SAVED_LABEL || !gp_text_is_printable(name))
 			return refuse(label, "labels", wanted, err);
 	}
 	return GP_OK;
@@ -276,7 +267,7 @@ bool gp_saved_model_data(const struct gp_saved_model *m, char text[GP_SAVED_TEXT
 static json_t *text_json(const char *name)
 {
 	char plain[GP_SAVED_LABEL];
-	json_t *text = is_printable(name) ? json_string(name) : NULL;
+	json_t *text = gp_text_is_printable(name) ? json_string(name) : NULL;
 	if (text)
 		return text;
 	snprintf(plain, sizeof plain, "%s", name);

@@ -31,17 +31,12 @@ enum gp_status gp_spec_unknown(const struct gp_spec *s, const char *what, const 
 	GP_FAIL(err, GP_USAGE, "no %s is named '%s'; there are: %s", what, word, list);
 }
 
-static bool same(struct gp_text a, struct gp_text b)
-{
-	return a.len == b.len && memcmp(a.at, b.at, a.len) == 0;
-}
-
 /* Keys that are listed without a value ("a=1,switch") may be given without one, for 1. */
 static bool is_bare_key(const struct gp_spec *s, struct gp_text text)
 {
 	struct gp_text rest = gp_text_of(s->keys), key;
 	while (gp_text_cut(&rest, ',', &key))
-		if (text.len && same(key, text) && !memchr(text.at, '=', text.len))
+		if (text.len && gp_text_same(key, text) && !memchr(text.at, '=', text.len))
 			return true;
 	return false;
 }
@@ -60,7 +55,7 @@ static enum gp_status add_pair(struct gp_spec *s, struct gp_text text, struct gp
 		GP_FAIL(err, GP_USAGE, "%s: '%s' is not key=value (keys: %s)", s->where, shown, s->keys);
 	}
 	for (int i = 0; i < s->pairs; i++)
-		if (same(s->pair[i].key, key))
+		if (gp_text_same(s->pair[i].key, key))
 			GP_FAIL(err, GP_USAGE, "%s: key '%s' is given twice", s->where, gp_text_shown(key, shown));
 	if (s->pairs == GP_SPEC_PAIRS)
 		GP_FAIL(err, GP_USAGE, "%s: more than %d keys are given", s->where, GP_SPEC_PAIRS);

@@ -24,6 +24,11 @@ bool gp_text_is(struct gp_text t, const char *word)
 	return strlen(word) == t.len && memcmp(word, t.at, t.len) == 0;
 }
 
+bool gp_text_same(struct gp_text a, struct gp_text b)
+{
+	return a.len == b.len && memcmp(a.at, b.at, a.len) == 0;
+}
+
 bool gp_text_cut(struct gp_text *rest, char separator, struct gp_text *out)
 {
 	if (!rest->at)

@@ -23,6 +23,7 @@ struct gp_text {
 
 struct gp_text gp_text_of(const char *text);
 bool gp_text_is(struct gp_text t, const char *word);
+bool gp_text_same(struct gp_text a, struct gp_text b);
 /* Cuts everything before `separator`, or the rest, off `rest`. False when nothing was left to cut; an empty text has one
  * empty piece. */
 bool gp_text_cut(struct gp_text *rest, char separator, struct gp_text *out);

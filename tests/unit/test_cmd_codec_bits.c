@@ -176,8 +176,7 @@ static void tensors_that_cannot_be_compared_are_told_before_any_is(void **state)
 	unlink(path);
 }
 
-/* A chain with predict=map has the figures of the one without: it is not measured again, and nothing differs by chance. What it
- * takes is what it would take by itself, though. */
+/* A chain with predict=map has the speeds of the one without, so that chance does not tell them apart; its bytes are its own. */
 static void nothing_is_foretold_in_a_tensor_that_is_no_map(void **state)
 {
 	(void)state;
