@@ -163,7 +163,8 @@ static void tensors_that_cannot_be_compared_are_told_before_any_is(void **state)
 	close(mkstemp(path));
 	assert_int_equal(gp_st_write(path, item, 33, NULL, 0, &e), GP_OK);
 	assert_int_equal(RUN("compare", "--in", path, "--bits", "4"), 2);
-	assert_non_null(strstr(err, "has 33 tensors of real numbers, and 32 can be compared at once; name some with --tensor"));
+	assert_non_null(
+		strstr(err, "has 33 tensors of real numbers, and 32 can be compared at once; name some with --tensor"));
 	FILE *f = fopen(path, "wb");
 	static const char head[] = "{\"act_up\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,2],\"data_offsets\":[0,8]}}";
 	const uint64_t len = sizeof head - 1;
